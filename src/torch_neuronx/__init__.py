@@ -1,0 +1,60 @@
+"""PyTorch on AWS Trainium: the `neuron` device, with an emulated chip behind it.
+
+`import torch` is enough: PyTorch finds this package through the `torch.backends` entry point and loads it. Import it by
+name for what is not part of `torch.neuron`: `fallbacks()`, `reset_fallbacks()`, `set_fallback_policy()`, `config`.
+Every public name of `torch.neuron` can also be reached here: `torch_neuronx.synchronize is torch.neuron.synchronize`.
+
+This is an independent implementation, not AWS's package of the same name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+
+def _autoload() -> None:
+    """Entry point of the `torch.backends` group; PyTorch calls it at the end of `import torch`.
+
+    Importing this package has already registered the device, so nothing is left to do. It is defined before
+    `import torch` because a program may import this package first: torch's own import then reaches this module
+    half-way, and must find the entry point in it.
+    """
+
+
+import torch  # noqa: E402, F401 - reaches this module again through the entry point, unless it is what loads it
+
+from torch_neuronx import _extension  # noqa: E402
+
+_extension.load()  # before anything else: it raises when the extension and torch do not match
+
+from torch_neuronx import _register, config, neuron  # noqa: E402
+from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy  # noqa: E402
+
+_register.register()
+
+__all__ = [
+    "FallbackReport",
+    "FallbackRow",
+    "__version__",
+    "config",
+    "fallbacks",
+    "neuron",
+    "reset_fallbacks",
+    "set_fallback_policy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names of `torch.neuron`, so that both spellings give the same object."""
+    if not name.startswith("_"):
+        try:
+            return getattr(neuron, name)
+        except AttributeError:
+            pass
+    raise AttributeError(f"module 'torch_neuronx' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(neuron.__all__))
