@@ -1,0 +1,123 @@
+// Copies inside HBM, between cores, and between host and device.
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty_like.h>
+
+#include "aten/boundary.h"
+#include "aten/init.h"
+#include "aten/kernel.h"
+
+namespace neuron::aten {
+namespace {
+
+device::StreamId stream_of(const at::Tensor& t) { return device::current_stream(t.device().index()); }
+
+void copy_within(const at::Tensor& dst, const at::Tensor& src) {
+  KernelScope scope("copy_", dst.device());
+  scope.work() = {.kind = device::Kind::kMove,
+                  .element_bytes = static_cast<uint8_t>(dst.element_size()),
+                  .read_bytes = touched_bytes(src),
+                  .write_bytes = touched_bytes(dst),
+                  .elements = static_cast<uint64_t>(dst.numel())};
+  alias(dst).copy_(alias(src));
+}
+
+// Between two cores both streams take part: the source must be ready, and must not be reused before the copy is done.
+void copy_across(const at::Tensor& dst, const at::Tensor& src) {
+  device::Event ready, done;
+  device::record(ready, src.device().index(), stream_of(src));
+  device::wait(ready, dst.device().index(), stream_of(dst));
+  copy_within(dst, src);
+  device::record(done, dst.device().index(), stream_of(dst));
+  device::wait(done, src.device().index(), stream_of(src));
+}
+
+void copy_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  const at::Tensor& ours = on_neuron(dst) ? dst : src;
+  const at::Tensor& host = on_neuron(dst) ? src : dst;
+  TORCH_CHECK_NOT_IMPLEMENTED(host.device().is_cpu() && host.layout() == at::kStrided, "Could not copy between ",
+                              src.device(), " and ", dst.device(),
+                              ": neuron exchanges dense tensors with the CPU only. Copy through the CPU.");
+  {
+    KernelScope scope("copy_", ours.device());
+    scope.work() = {.kind = device::Kind::kHostCopy,
+                    .element_bytes = static_cast<uint8_t>(ours.element_size()),
+                    .read_bytes = touched_bytes(src),
+                    .elements = static_cast<uint64_t>(dst.numel())};
+    alias(dst).copy_(alias(src));
+  }
+  // As with cuda, only pinned memory makes a copy asynchronous for the host.
+  if (!(non_blocking && at::detail::getPrivateUse1Hooks().isPinnedPtr(host.storage().data()))) {
+    device::synchronize_stream(ours.device().index(), stream_of(ours));
+  }
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  TORCH_CHECK(self.defined() && src.defined(), "copy_: self and src must be defined");
+  if (self.is_same(src)) return self;
+  CoreGuard guard(on_neuron(self) ? self.device().index() : src.device().index());
+  if (on_neuron(self) && on_neuron(src)) {
+    if (self.device() == src.device()) {
+      copy_within(self, src);
+    } else {
+      copy_across(self, src);
+    }
+  } else {
+    copy_host(self, src, non_blocking);
+  }
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  at::Tensor target = dst;
+  return copy_(target, self, non_blocking);
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  dst.resize_(self.sizes());
+  return copy_from(self, dst, false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  const at::Device device = self.device();
+  device::synchronize_stream(device.index(), stream_of(self));
+  KernelScope scope("_local_scalar_dense", device);
+  scope.work() = {.kind = device::Kind::kHostCopy,
+                  .element_bytes = static_cast<uint8_t>(self.element_size()),
+                  .read_bytes = self.element_size(),
+                  .elements = 1};
+  return at::_local_scalar_dense(alias(self));
+}
+
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  device_allocator()->recordStream(self.storage().data_ptr(), stream);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("copy_", copy_);
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_local_scalar_dense", local_scalar_dense);
+  m.impl("record_stream", record_stream);
+  note_native("copy", "copy_", device::Kind::kMove);
+  note_native("copy", "_copy_from", device::Kind::kMove);
+  note_native("copy", "_copy_from_and_resize", device::Kind::kMove);
+  note_native("copy", "_local_scalar_dense", device::Kind::kHostCopy);
+  note_native("copy", "record_stream", device::Kind::kNone);
+}
+
+// The generic conj and neg fallbacks would materialise the source with copy_ and so call themselves for ever; these
+// copies honour both bits themselves.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace neuron::aten
