@@ -89,16 +89,19 @@ def _table(*variables: Variable) -> dict[str, Variable]:
     return {variable.name: variable for variable in variables}
 
 
-_PLANNED: Status = "planned"
-_IDLE: Status = "nothing to do"
-
 VARIABLES: Mapping[str, Variable] = _table(
-    # --- the device
+    # --- which device
+    Variable(
+        "TORCH_NEURONX_INSTANCE_TYPE",
+        "text",
+        "trn2.3xlarge",
+        "Instance to emulate: its chip generation and number of chips.",
+    ),
     Variable(
         "NEURON_PLATFORM_TARGET_OVERRIDE",
         "choice",
-        "trn2",
-        "Chip generation to emulate, with the smallest instance that has it. TORCH_NEURONX_INSTANCE_TYPE wins.",
+        "",
+        "Chip generation to emulate, on the smallest instance that has it. TORCH_NEURONX_INSTANCE_TYPE wins.",
         choices=("trn2", "trn3"),
     ),
     Variable("NEURON_LOGICAL_NC_CONFIG", "choice", "2", "Physical cores in one logical core.", choices=("1", "2")),
@@ -126,6 +129,130 @@ VARIABLES: Mapping[str, Variable] = _table(
         "count it; count it and warn once; raise.",
         choices=("allow", "warn", "raise"),
     ),
+    Variable(
+        "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS",
+        "bool",
+        "0",
+        "Only an operator without a native kernel may fall back to the CPU; one that has a kernel which fails raises. "
+        "This package never hides a failure behind a fallback, so both values behave the same.",
+        "nothing to do",
+    ),
+    Variable(
+        "NEURON_LAUNCH_BLOCKING",
+        "bool",
+        "0",
+        "Wait for each launch. Results are always computed before an operator returns, so errors already appear at the "
+        "line that caused them.",
+        "nothing to do",
+    ),
+    Variable(
+        "TORCH_NEURONX_ENABLE_STACK_TRACE",
+        "bool",
+        "0",
+        "Record the Python stack of each operator. Errors are raised at the operator itself, with its stack.",
+        "nothing to do",
+    ),
+    Variable(
+        "TORCH_NEURONX_ENABLE_ASYNC_NRT", "bool", "0", "Asynchronous runtime of the real device.", "nothing to do"
+    ),
+    Variable(
+        "TORCH_NEURONX_ENABLE_CONCATENATION", "bool", "", "Eager fusion: group operators into one launch.", "planned"
+    ),
+    Variable("TORCH_NEURONX_ENABLE_PROLOGUE", "bool", "", "Eager fusion: fold work into the next launch.", "planned"),
+    Variable("TORCH_NEURONX_ENABLE_NKI_SDPA", "bool", "1", "Attention through the NKI flash kernel.", "planned"),
+    Variable(
+        "TORCH_NEURONX_EMBEDDING_BWD_NKI_THRESHOLD",
+        "int",
+        "",
+        "Size from which the backward of embedding uses an NKI kernel.",
+        "planned",
+    ),
+    # --- memory
+    Variable(
+        "PYTORCH_ALLOC_CONF",
+        "text",
+        "",
+        "PyTorch's allocator options, as name:value pairs separated by commas.",
+    ),
+    Variable(
+        "TORCH_NEURONX_SEGMENT_ALLOCATOR_CONFIG",
+        "text",
+        "",
+        "Split sizes and rounding of TorchNeuron's segment allocator, a remedy for fragmentation. Segments grow in "
+        "place here, so there is no fragmentation to tune.",
+        "nothing to do",
+    ),
+    Variable(
+        "TORCH_NEURONX_DEBUG_MEMORY",
+        "bool",
+        "0",
+        "Make device memory inaccessible outside kernels, so that a stray access by the host traps.",
+    ),
+    # --- device time
+    Variable(
+        "TORCH_NEURONX_TRACE_LENGTH",
+        "int",
+        "65536",
+        "Launches that the device's trace keeps; older ones go.",
+        minimum=1,
+    ),
+    # --- compiler
+    Variable("TORCH_NEURONX_DEBUG_DIR", "path", "/tmp/neuron_backend", "Where compilation artifacts go.", "planned"),
+    Variable(
+        "TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS",
+        "bool",
+        "0",
+        "Keep the FX graph and StableHLO of each compiled graph.",
+        "planned",
+    ),
+    Variable(
+        "TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION",
+        "bool",
+        "1",
+        "1: a graph that fails to compile raises. 0: it runs eagerly.",
+        "planned",
+    ),
+    Variable("TORCH_NEURONX_COMPLEX_DECOMPOSE", "bool", "1", "Decompose complex operators before lowering.", "planned"),
+    Variable(
+        "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY",
+        "bool",
+        "0",
+        "1: a compiled graph raises for inputs on the CPU instead of copying them to the device.",
+        "planned",
+    ),
+    Variable(
+        "TORCH_NEURONX_RETAIN_DEVICE_MODE",
+        "bool",
+        "0",
+        "1: outputs of a compiled graph go back to the device of its inputs.",
+        "planned",
+    ),
+    Variable("TORCH_NEURONX_NEFF_CACHE_DIR", "path", "", "Directory of the compiler's cache.", "planned"),
+    Variable("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", "path", "", "Second, local directory of that cache.", "planned"),
+    Variable("TORCH_NEURONX_DISABLE_NEFF_CACHE", "bool", "0", "1: compile anew each time.", "planned"),
+    Variable("TORCH_NEURONX_NEFF_DISABLE_CACHE", "bool", "0", "Another spelling of the same.", "planned"),
+    Variable("TORCH_NEURONX_ENABLE_STABLEHLO", "bool", "", "Lower through StableHLO.", "planned"),
+    Variable("TORCH_NEURONX_MLIR_ATEN_OPS", "bool", "", "Lower ATen operators through MLIR.", "planned"),
+    Variable("NEURON_CC_FLAGS", "text", "", "Flags for the compiler.", "planned"),
+    # --- metrics and logs
+    Variable("TORCH_NEURONX_LOG_LEVEL", "int", "0", "0 to 3; 3 logs most.", "planned", minimum=0),
+    Variable("TORCH_NEURONX_METRICS_ENABLED", "bool", "0", "Write tables of metrics.", "planned"),
+    Variable("TORCH_NEURONX_ENABLED_METRIC_TABLES", "text", "", "Which tables, separated by commas.", "planned"),
+    Variable("TORCH_NEURONX_METRICS_DIR", "path", "/tmp", "Where the tables go.", "planned"),
+    # --- distributed
+    Variable("TORCH_NEURONX_ENABLE_HOST_CC", "bool", "0", "Collectives driven by the host.", "planned"),
+    Variable("NEURON_USE_SPLIT_ALLGATHER", "bool", "1", "All-gather in parts, with less memory.", "planned"),
+    Variable("NEURON_USE_SPLIT_REDUCE_SCATTER", "bool", "1", "Reduce-scatter in parts, with less memory.", "planned"),
+    Variable("COLLECTIVE_BUCKETSIZE_IN_MB", "int", "512", "Largest part of one collective.", "planned", minimum=1),
+    Variable("COLLECTIVE_MIN_BUCKETS", "int", "0", "Least number of parts.", "planned", minimum=0),
+    Variable("NEURON_RT_ROOT_COMM_ID", "text", "", "Address at which ranks meet.", "planned"),
+    # --- runtime of the real device
+    Variable("NEURON_RT_STOCHASTIC_ROUNDING_EN", "bool", "0", "Round stochastically instead of to even.", "planned"),
+    Variable("NEURON_RT_EXEC_TIMEOUT", "int", "30", "Seconds after which a launch fails.", "nothing to do", minimum=0),
+    Variable("NEURON_RT_LOG_LEVEL", "text", "WARN", "Log level of the runtime.", "nothing to do"),
+    Variable("NEURON_RT_LOG_LOCATION", "text", "", "Where the runtime logs.", "nothing to do"),
+    Variable("NEURON_RT_INSPECT_ENABLE", "bool", "0", "Profile the device.", "planned"),
+    Variable("NEURON_RT_INSPECT_OUTPUT_DIR", "path", "./output", "Where the profile goes.", "planned"),
 )
 
 
@@ -133,9 +260,7 @@ def _variable(name: str) -> Variable:
     try:
         return VARIABLES[name]
     except KeyError:
-        raise KeyError(
-            f"{name} is not a variable of torch_neuronx; the list is torch_neuronx.config.VARIABLES"
-        ) from None
+        raise KeyError(f"{name} is not in torch_neuronx.config.VARIABLES") from None
 
 
 def _get(name: str, kinds: tuple[Kind, ...]) -> bool | int | float | str | None:

@@ -64,11 +64,13 @@ def reset_fallbacks() -> None:
     _C._reset_fallbacks()
 
 
-def set_fallback_policy(policy: Literal["allow", "warn", "raise"]) -> None:
+def set_fallback_policy(policy: Literal["allow", "warn", "raise"]) -> Literal["allow", "warn", "raise"]:
     """Decide what a fallback does from now on: count only, count and warn once per operator, or raise.
 
-    TORCH_NEURONX_FALLBACK sets it at start; ValueError for another word.
+    Returns the policy that was in force. TORCH_NEURONX_FALLBACK sets the first one. ValueError for another word.
     """
     if policy not in POLICIES:
         raise ValueError(f"fallback policy {policy!r} is not one of {', '.join(POLICIES)}")
+    previous = _C._fallback_policy()
     _C._set_fallback_policy(policy)
+    return previous
