@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-
 from conformance import report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent

@@ -84,7 +84,8 @@ class OpEngine:
             table["conj"] = self.conj
         if info.test_neg_view and self.dtype not in (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64):
             table["neg"] = self.neg
-        table["empty"] = self.empty
+        if self.name not in tables.UNDEFINED_WHEN_EMPTY:
+            table["empty"] = self.empty
         if info.supports_autograd and self.dtype in info.supported_backward_dtypes("cpu"):
             table["backward"] = self.backward
         return table
@@ -133,7 +134,7 @@ class OpEngine:
 
     def neg(self, verdict: Verdict) -> None:
         def view(t: torch.Tensor) -> torch.Tensor:
-            return torch._neg_view(-t) if t.dtype == self.dtype else t
+            return torch._neg_view(-t) if t.dtype == self.dtype and t.layout == torch.strided else t
 
         for sample in self.samples()[: max(1, self.budget // 2)]:
             self.check(verdict, self.call_function, self.first_args(sample, view), aliasing=True)
