@@ -39,8 +39,8 @@ CoreAllocator::CoreAllocator(int core)
     : core_(core),
       heap_(device::heap(core)),
       arena_(heap_.base() + (heap_.capacity() + device::Heap::kPage - 1) / device::Heap::kPage * device::Heap::kPage),
-      used_large_(static_cast<Block**>(
-          std::calloc((heap_.base() + heap_.window() - arena_) / kSmallLimit, sizeof(Block*)))) {
+      used_large_(
+          static_cast<Block**>(std::calloc((heap_.base() + heap_.window() - arena_) / kSmallLimit, sizeof(Block*)))) {
   const auto bytes = static_cast<size_t>(heap_.base() + heap_.window() - arena_);
   arena_first_ = store_.make(arena_, bytes, kNoStream, Block::State::kGap, /*small=*/false);
   large_.insert(arena_first_);
@@ -264,10 +264,10 @@ void CoreAllocator::note(Action action, const char* addr, size_t size, device::S
   const HistorySettings settings = history();
   if (!settings.events || (settings.skipped >> action & 1) != 0) return;
   const bool with_stack = settings.context >= RecordContext::ALLOC;
-  trace_.add(TraceEntry(action, static_cast<c10::DeviceIndex>(core_), reinterpret_cast<size_t>(addr), size,
-                        reinterpret_cast<void*>(stream), {0, 0}, c10::getApproximateTime(),
-                        with_stack ? context : nullptr),
-             settings.max_entries);
+  trace_.add(
+      TraceEntry(action, static_cast<c10::DeviceIndex>(core_), reinterpret_cast<size_t>(addr), size,
+                 reinterpret_cast<void*>(stream), {0, 0}, c10::getApproximateTime(), with_stack ? context : nullptr),
+      settings.max_entries);
 }
 
 }  // namespace neuron::aten

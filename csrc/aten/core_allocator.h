@@ -104,7 +104,7 @@ class CoreAllocator {
   Block* arena_first_ = nullptr;
   std::vector<std::unique_ptr<Segment>> segments_;  // by page of the small pool; nullptr: not mapped
   std::vector<uint32_t> spare_pages_;               // of segments_, given back and free for the next segment
-  Block** const used_large_;  // by MiB of the arena: blocks in use are at least that large
+  Block** const used_large_;                        // by MiB of the arena: blocks in use are at least that large
 
   std::map<std::pair<int, device::StreamId>, std::deque<Waiting>> waiting_;
   uint64_t tick_ = 0;
@@ -113,8 +113,8 @@ class CoreAllocator {
   TraceRing trace_;
 };
 
-CoreAllocator& core_allocator(int core);                       // made at first use
-CoreAllocator* existing_core_allocator(int core) noexcept;     // nullptr: not used yet
-void release_all_caches();                                     // of every core that has been used
+CoreAllocator& core_allocator(int core);                    // made at first use
+CoreAllocator* existing_core_allocator(int core) noexcept;  // nullptr: not used yet
+void release_all_caches();                                  // of every core that has been used
 
 }  // namespace neuron::aten

@@ -213,8 +213,7 @@ uint64_t CoreAllocator::unmap_arena(Block* block, uint64_t bytes) {
   if (block->size >= allocator_config().max_split_size) stats_.oversize_segments.decrease(1);
   remove_free(block);
   if (block->ptr < start) {
-    Block* const left =
-        store_.make(block->ptr, start - block->ptr, stream, Block::State::kFree, /*small=*/false);
+    Block* const left = store_.make(block->ptr, start - block->ptr, stream, Block::State::kFree, /*small=*/false);
     left->freed_at = block->freed_at;
     link_before(left, block);
     insert_free(left);

@@ -12,8 +12,9 @@ using c10::CachingAllocator::Stat;
 
 template <typename F>
 void for_each_stat(CoreAllocator::Stats& stats, F&& f) {
-  for (auto* array : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split, &stats.allocated_bytes,
-                      &stats.reserved_bytes, &stats.active_bytes, &stats.inactive_split_bytes, &stats.requested_bytes}) {
+  for (auto* array :
+       {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split, &stats.allocated_bytes,
+        &stats.reserved_bytes, &stats.active_bytes, &stats.inactive_split_bytes, &stats.requested_bytes}) {
     for (Stat& stat : *array) f(stat);
   }
   f(stats.oversize_allocations);

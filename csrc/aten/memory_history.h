@@ -13,11 +13,11 @@ namespace neuron::aten {
 
 struct HistorySettings {
   using TraceEntry = c10::CachingDeviceAllocator::TraceEntry;
-  bool events = false;                       // keep alloc/free events, not only the stacks of live blocks
-  bool cpp_stacks = false;                   // C++ frames beside those of Python
+  bool events = false;      // keep alloc/free events, not only the stacks of live blocks
+  bool cpp_stacks = false;  // C++ frames beside those of Python
   c10::CachingDeviceAllocator::RecordContext context = c10::CachingDeviceAllocator::RecordContext::NEVER;
-  size_t max_entries = 0;                    // per core
-  uint32_t skipped = 0;                      // bit i: TraceEntry::Action(i) is not recorded
+  size_t max_entries = 0;  // per core
+  uint32_t skipped = 0;    // bit i: TraceEntry::Action(i) is not recorded
 };
 
 // Starts or stops recording. The settings are read by every thread without a lock.

@@ -87,9 +87,8 @@ Windows* reserve() {
     pthread_atfork(nullptr, nullptr, hold_addresses_in_child);
     return result;
   }
-  throw HostMemoryError("Cannot reserve " + format_bytes(2 * capacity * cores) +
-                        " of address space for the HBM of " + std::to_string(cores) +
-                        " logical NeuronCore(s): " + std::strerror(errno) +
+  throw HostMemoryError("Cannot reserve " + format_bytes(2 * capacity * cores) + " of address space for the HBM of " +
+                        std::to_string(cores) + " logical NeuronCore(s): " + std::strerror(errno) +
                         ". Raise the limit on address space (ulimit -v), or use fewer cores (NEURON_RT_NUM_CORES).");
 }
 
@@ -117,7 +116,8 @@ void check_backing(uint64_t bytes) {
     throw HostMemoryError(
         "NEURON host out of memory. The emulated HBM is host memory: " + format_bytes(bytes) +
         " more were asked for, but this host has only " + format_bytes(host.available) + " available of " +
-        format_bytes(host.total) + (claimed > 0 ? ", of which " + format_bytes(claimed) + " are promised already" : "") +
+        format_bytes(host.total) +
+        (claimed > 0 ? ", of which " + format_bytes(claimed) + " are promised already" : "") +
         ". Use a smaller model or batch, fewer devices (NEURON_RT_NUM_CORES), or a host with more memory; "
         "TORCH_NEURONX_HOST_MEMORY_CHECK=0 turns this check off and leaves it to the operating system.");
   }
@@ -125,8 +125,8 @@ void check_backing(uint64_t bytes) {
 }
 
 [[noreturn]] void fail_map(size_t bytes) {
-  throw HostMemoryError("NEURON host out of memory. The host refused " + format_bytes(bytes) + " of HBM: " +
-                        std::strerror(errno) +
+  throw HostMemoryError("NEURON host out of memory. The host refused " + format_bytes(bytes) +
+                        " of HBM: " + std::strerror(errno) +
                         ". Use a smaller model or batch, fewer devices (NEURON_RT_NUM_CORES), or raise the limits on "
                         "this process's memory (ulimit -d, vm.overcommit_memory).");
 }

@@ -27,12 +27,13 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  uint64_t capacity() const { return capacity_; }                                  // bytes of HBM of this core
-  uint64_t mapped() const { return mapped_.load(std::memory_order_relaxed); }      // bytes mapped now, <= capacity
-  char* base() const { return base_; }                                             // start of the window, kPage-aligned
+  uint64_t capacity() const { return capacity_; }                              // bytes of HBM of this core
+  uint64_t mapped() const { return mapped_.load(std::memory_order_relaxed); }  // bytes mapped now, <= capacity
+  char* base() const { return base_; }                                         // start of the window, kPage-aligned
   uint64_t window() const { return window_; }  // bytes of address space, several times the capacity
   // Makes pages usable; their content is zero. False: over capacity. Throws HostMemoryError: the host cannot back it.
-  // Both take whole pages inside the window: map() unmapped ones, unmap() mapped ones (std::invalid_argument otherwise).
+  // Both take whole pages inside the window: map() unmapped ones, unmap() mapped ones (std::invalid_argument
+  // otherwise).
   bool map(void* ptr, size_t bytes);
   void unmap(void* ptr, size_t bytes);  // gives the pages back to the host
   uint64_t resident() const;            // bytes of the mapped pages that the host backs now; reads page tables

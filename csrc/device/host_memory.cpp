@@ -79,11 +79,14 @@ HostMemory host_memory(const std::string& root) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = line.substr(first + 1, second - first - 1);
     std::string path = line.substr(second + 1);
     if (path == "/") path.clear();
-    if (controllers == ",,") apply_groups(root, kV2, path, memory);
-    if (controllers.find(",memory,") != std::string::npos) apply_groups(root, kV1, path, memory);
+    if (controllers.empty()) apply_groups(root, kV2, path, memory);
+    std::istringstream names(controllers);
+    for (std::string name; std::getline(names, name, ',');) {
+      if (name == "memory") apply_groups(root, kV1, path, memory);
+    }
   }
   return memory;
 }
