@@ -62,7 +62,7 @@ sys.exit(any(re.match(r"(nvidia|cuda|pytorch-triton-rocm)\b", need) for need in 
 install_torch() {
   local index
   index=$(pick_index)
-  echo "setup: installing torch $TORCH_VERSION ${index:+from ${index#--index-url=}}"
+  echo "setup: installing torch $TORCH_VERSION${index:+ from ${index#--index-url=}}"
   "$venv" -m pip install --quiet ${index:+"$index"} "torch==$TORCH_VERSION" ||
     fail "PyTorch $TORCH_VERSION could not be installed. Set TORCH_INDEX_URL to an index that has its CPU build."
   torch_is_good ||

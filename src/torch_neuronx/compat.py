@@ -45,8 +45,8 @@ def print_with_one_copy() -> None:
     """Copy a tensor to the host once before it is printed.
 
     `torch._tensor_str` formats with tensor operations (slices, comparisons, min, max: 16 to 23 launches) and copies to
-    the host first only for a fixed list of devices (xla, lazy, ipu, mtia) that out-of-tree devices cannot join.
-    Not reported upstream as of torch 2.13; can go once that list is open to PrivateUse1.
+    the host first only for a fixed list of devices (pytorch#71147, #79287: xla, lazy, ipu, mtia) that out-of-tree
+    devices cannot join. Can go once that list is open to PrivateUse1; it is not in torch 2.13.
     """
     original = torch._tensor_str._tensor_str
 
@@ -132,7 +132,7 @@ def safetensors_device() -> None:
 
     Its list of device names is compiled in and has no neuron ("device neuron is invalid" in 0.8.0), but a device given
     as an integer means the accelerator. So `safe_open` is wrapped as soon as safetensors is imported, and not before.
-    Can go with the safetensors release that knows the name.
+    Can go once devices can register themselves there: safetensors#804, open as of 0.8.0.
     """
     if "safetensors" in sys.modules:
         _wrap_safe_open(sys.modules["safetensors"])

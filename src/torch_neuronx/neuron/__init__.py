@@ -5,6 +5,8 @@ New code needs little of it: `torch.accelerator` covers devices, streams and mem
 
 from __future__ import annotations
 
+import importlib.util
+import types
 from typing import TYPE_CHECKING, Any
 
 from torch_neuronx.neuron import _utils, amp, devices, random, streams
@@ -22,12 +24,10 @@ from torch_neuronx.neuron.random import _get_generator, _get_rng_state_offset, _
 from torch_neuronx.neuron.streams import *  # noqa: F403
 from torch_neuronx.neuron.streams import _set_stream_by_id
 
-try:  # the memory functions are being written
+if importlib.util.find_spec("torch_neuronx.neuron.memory"):  # the memory functions are being written
     from torch_neuronx.neuron import memory
     from torch_neuronx.neuron.memory import *  # noqa: F403
-except ModuleNotFoundError:
-    import types
-
+else:
     memory = types.ModuleType("torch_neuronx.neuron.memory")
     memory.__all__ = []  # type: ignore[attr-defined]
 
