@@ -16,7 +16,7 @@ from conformance.pool import Task
 
 STEPS = 4
 SHAPES = ((3, 4), (5,), (), (2, 3, 2), (0,), (33, 7))
-MATRICES = ((3, 4), (4, 3), (33, 7))  # Muon optimises matrices only
+MATRICES = ((3, 4), (4, 3), (33, 7))  # Muon optimises matrices only, and a sparse gradient needs a dimension
 FUSED = ("Adagrad", "Adam", "AdamW", "SGD")  # upstream lists the devices of fused kernels by name and omits ours
 
 
@@ -93,7 +93,9 @@ class OptimizerEngine:
 
     def train(self, device: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(SEED)
-        shapes = MATRICES if self.info.name == "Muon" else SHAPES
+        shapes: tuple[tuple[int, ...], ...] = MATRICES if self.info.name in ("Muon", "SparseAdam") else SHAPES
+        if self.info.name == "Adafactor":  # divides by the number of elements
+            shapes = tuple(s for s in shapes if 0 not in s)
 
         def make(shape: tuple[int, ...]) -> torch.Tensor:
             return torch.randn(shape, generator=generator).to(self.dtype).to(device)
