@@ -213,7 +213,7 @@ class OpEngine:
         if excused or not inputs or self.device == "cpu" or not any(t.numel() for t in tensors_of(outs)):
             return
         on_device = self.on(self.device, sample)
-        self.phase("device out=wrong_device")
+        self.phase(f"device|{sample.describe()} out=wrong_device")
         got = attempt(lambda: self.info.op(*on_device.args, **on_device.kwargs, out=outs))
         used = self.counter.take()
         if type(got.error) is RuntimeError:
@@ -272,7 +272,7 @@ class OpEngine:
             expected = attempt(lambda sample=sample: self.call_function(self.on("cpu", sample)))
             if expected.error is None:
                 continue  # the database describes another device's error
-            self.phase("device error input")
+            self.phase(f"device|{sample.describe()}")
             got = attempt(lambda sample=sample: self.call_function(self.on(self.device, sample)))
             self.counter.reset()
             if problem := compare_errors(got, expected):
@@ -324,10 +324,10 @@ class OpEngine:
         """
         described = sample.describe() + (f" {note}" if note else "")
         cpu_sample, device_sample = self.on("cpu", sample), self.on(self.device, sample)
-        self.phase(f"cpu {note}")
+        self.phase(f"cpu|{described}")
         torch.manual_seed(SEED)
         expected = attempt(lambda: call(cpu_sample))
-        self.phase(f"device {note}")
+        self.phase(f"device|{described}")
         torch.manual_seed(SEED)
         self.counter.reset()
         got = attempt(lambda: call(device_sample))
