@@ -147,7 +147,7 @@ def update_known(results: Results) -> int:
             merged[key] = (row["state"], row["error"], tuple(row["sizes"]), row["reason"])
     groups: dict[tuple[Any, ...], list[str]] = collections.defaultdict(list)
     for key, value in sorted(merged.items()):
-        groups[(key.kind, key.name, key.variant, *value)].append(key.dtype)
+        groups[(key.kind, key.name, key.variant) + value].append(key.dtype)
     out = [
         {
             "kind": kind, "name": name, "variant": variant, "dtypes": sorted(dtypes), "state": state,
