@@ -19,6 +19,15 @@ namespace {
 thread_local int kernel_core = -1;
 thread_local const char* kernel_name = nullptr;
 
+c10::DeleterFnPtr host_deleter = nullptr;
+void free_either(void* ptr) {
+  if (ptr != nullptr && device::core_of(ptr) >= 0) {
+    free_memory(ptr);
+  } else {
+    host_deleter(ptr);
+  }
+}
+
 // The process's CPU allocator once the device is in use. Outside kernels it is the previous allocator.
 class KernelCpuAllocator final : public c10::Allocator {
  public:
@@ -29,7 +38,9 @@ class KernelCpuAllocator final : public c10::Allocator {
     data.unsafe_set_device(c10::Device(c10::DeviceType::CPU));
     return data;
   }
-  c10::DeleterFnPtr raw_deleter() const override { return kernel_core < 0 ? base_->raw_deleter() : nullptr; }
+  // raw_allocate inside a kernel may meet its raw_deallocate outside (oneDNN keeps scratch memory), and the other way
+  // round: the pointer says whose it is.
+  c10::DeleterFnPtr raw_deleter() const override { return &free_either; }
   bool is_simple_data_ptr(const c10::DataPtr& data) const override { return base_->is_simple_data_ptr(data); }
   void copy_data(void* dest, const void* src, std::size_t count) const override { default_copy_data(dest, src, count); }
 
@@ -60,6 +71,8 @@ void ensure_init() {
   std::lock_guard<std::mutex> lock(init_mutex);
   if (state.load() == State::kReady) return;
   device::topology();  // throws when the environment asks for something that does not exist
+  host_deleter = c10::GetCPUAllocator()->raw_deleter();
+  TORCH_INTERNAL_ASSERT(host_deleter != nullptr, "the CPU allocator of this process has no raw deleter");
   static KernelCpuAllocator cpu_allocator(c10::GetCPUAllocator());
   c10::SetCPUAllocator(&cpu_allocator, /*priority=*/100);
   pthread_atfork(nullptr, nullptr, mark_bad_fork);

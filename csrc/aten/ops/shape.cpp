@@ -14,7 +14,7 @@ const NativeOps kTable[] = {
     {"cat cat.out", kMove},
     {"channel_shuffle", kMove},
     {"eye.m_out eye.out", kMove},
-    {"fill_.Scalar fill_.Tensor", kMove},
+    {"fill_.Tensor", kMove},
     {"flip", kMove},
     {"linspace.out", kMove},
     {"logspace.out", kMove},
@@ -39,7 +39,6 @@ const NativeOps kTable[] = {
     {"tril_indices", kMove},
     {"triu triu.out triu_", kMove},
     {"triu_indices", kMove},
-    {"zero_", kMove},
 };
 
 }  // namespace
