@@ -1,10 +1,12 @@
 // Pinned host memory.
 #pragma once
-#include <c10/core/Allocator.h>
+#include <ATen/core/CachingHostAllocator.h>
 
 namespace neuron::aten {
 
-c10::Allocator* host_allocator();
-bool is_pinned_ptr(const void* ptr) noexcept;
+// Registered for PrivateUse1. Blocks that record_event() named for a stream are reused when the device clock has passed
+// that point of the stream.
+at::HostAllocator* host_allocator();
+bool is_pinned_ptr(const void* ptr) noexcept;  // also for addresses inside a block
 
 }  // namespace neuron::aten

@@ -1,0 +1,280 @@
+// The rare path: pages of HBM for the pools, back to the host, and what happens when there are none.
+#include <algorithm>
+#include <cmath>
+
+#include "aten/allocator_config.h"
+#include "aten/core_allocator.h"
+#include "aten/out_of_memory.h"
+#include "device/stream.h"
+
+namespace neuron::aten {
+namespace {
+
+constexpr uint64_t kPage = device::Heap::kPage;
+uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+uint64_t page_down(uint64_t bytes) { return bytes / kPage * kPage; }
+bool mapped_for(const Block* block, device::StreamId stream) {
+  return block != nullptr && block->state != Block::State::kGap && block->stream == stream;
+}
+
+}  // namespace
+
+uint64_t CoreAllocator::limit() const { return static_cast<uint64_t>(fraction_ * heap_.capacity()); }
+
+// A free block of at least `size` bytes that find() did not have. Throws when there is none to be had.
+Block* CoreAllocator::grow(size_t size, device::StreamId stream, size_t requested, Lock& lock) {
+  bool retried = false;
+  std::string host_error;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    try {
+      if (Block* const block = try_grow(size, stream, retried)) return block;
+      fail(requested, "", lock);
+    } catch (const device::HostMemoryError& error) {
+      host_error = error.what();
+    }
+    // Cached pages, of any core, are host memory too.
+    if (!retried) ++stats_.num_alloc_retries;
+    retried = true;
+    lock.unlock();
+    release_all_caches();
+    lock.lock();
+  }
+  fail(requested, host_error, lock);
+}
+
+Block* CoreAllocator::try_grow(size_t size, device::StreamId stream, bool& retried) {
+  const bool small = size < kSmallLimit;
+  if (size > limit()) return nullptr;  // giving back the whole cache would not help
+  bool collected = false;
+  for (;;) {
+    if (Block* const block = find(size, stream)) return block;
+    const Place place = small ? Place{nullptr, nullptr, false, kPage} : find_place(size, stream);
+    const uint64_t mapped = heap_.mapped();
+    if (!small && place.gap == nullptr) {
+      // Addresses are in pieces: giving back free blocks joins the gaps around them.
+      if (!make_room(heap_.capacity(), nullptr, retried)) return nullptr;
+      continue;
+    }
+    const double threshold = allocator_config().collection_threshold;
+    const auto wanted = static_cast<uint64_t>(threshold * limit());
+    if (threshold > 0 && !collected && mapped + place.bytes > wanted) {
+      collected = true;
+      if (release(mapped + place.bytes - wanted, place.block) > 0) continue;
+    }
+    const uint64_t room = limit() - std::min(limit(), mapped);
+    if (place.bytes <= room) {
+      Block* const block = small ? map_segment(stream) : map_arena(place, size, stream);
+      if (block != nullptr) return block;
+    }
+    if (!make_room(place.bytes - std::min(room, place.bytes - kPage), place.block, retried)) return nullptr;
+  }
+}
+
+// Gives back at least a page, or completes frees that wait for streams. False: neither is left to do.
+bool CoreAllocator::make_room(uint64_t bytes, const Block* spare_last, bool& retried) {
+  if (!retried) ++stats_.num_alloc_retries;
+  retried = true;
+  if (release(bytes, spare_last) > 0) return true;
+  if (waiting_.empty()) return false;
+  synchronize_events();
+  return true;
+}
+
+CoreAllocator::Place CoreAllocator::find_place(size_t size, device::StreamId stream) const {
+  Place place;
+  // Growing a free block in place maps the least. Blocks kept whole (max_split_size) do not grow.
+  constexpr int kCandidates = 16;
+  if (allocator_config().max_split_size == SIZE_MAX) {
+    int seen = 0;
+    large_.largest_first(stream, [&](Block* block) {
+      for (Block* gap : {block->next, block->prev}) {
+        if (gap == nullptr || gap->state != Block::State::kGap || block->size + gap->size < size) continue;
+        place = {block, gap, gap == block->prev, page_up(size - block->size)};
+        return true;
+      }
+      return ++seen == kCandidates;
+    });
+  }
+  if (place.gap == nullptr) place = {nullptr, large_.best_fit(kNoStream, page_up(size)), false, page_up(size)};
+  return place;
+}
+
+void CoreAllocator::count_map(int64_t segments, uint64_t bytes, Block* block) {
+  for (const size_t i : {size_t{0}, size_t{block->small ? 1u : 2u}}) {
+    stats_.reserved_bytes[i].increase(bytes);
+    if (segments > 0) stats_.segment[i].increase(segments);
+    if (segments < 0) stats_.segment[i].decrease(-segments);
+  }
+  ++stats_.num_device_alloc;
+}
+
+// Maps pages of a gap and joins them with the free blocks around; nullptr: over capacity.
+Block* CoreAllocator::map_arena(const Place& place, size_t size, device::StreamId stream) {
+  Block* const gap = place.gap;
+  char* const start = place.downwards ? gap->ptr + gap->size - place.bytes : gap->ptr;
+  if (!heap_.map(start, place.bytes)) return nullptr;
+  large_.remove(gap);
+  Block* block = gap;
+  if (gap->size > place.bytes) {
+    block = store_.make(start, place.bytes, stream, Block::State::kFree, /*small=*/false);
+    gap->size -= place.bytes;
+    if (place.downwards) {
+      link_after(block, gap);
+    } else {
+      gap->ptr += place.bytes;
+      link_before(block, gap);
+    }
+    large_.insert(gap);
+  } else {
+    block->stream = stream;
+    block->state = Block::State::kFree;
+  }
+  block->freed_at = ++tick_;
+  count_map(1 - mapped_for(block->prev, stream) - mapped_for(block->next, stream), place.bytes, block);
+  if (size >= allocator_config().max_split_size) stats_.oversize_segments.increase(1);
+  note(Action::SEGMENT_MAP, start, place.bytes, stream, nullptr);
+  block = merge(block);
+  insert_free(block);
+  return block;
+}
+
+Block* CoreAllocator::map_segment(device::StreamId stream) {
+  const size_t page = spare_pages_.empty() ? segments_.size() : spare_pages_.back();
+  char* const start = heap_.base() + page * kPage;
+  if (!heap_.map(start, kPage)) return nullptr;
+  if (spare_pages_.empty()) {
+    segments_.emplace_back();
+  } else {
+    spare_pages_.pop_back();
+  }
+  Block* const block = store_.make(start, kPage, stream, Block::State::kFree, /*small=*/true);
+  block->freed_at = ++tick_;
+  segments_[page] = std::make_unique<Segment>();
+  segments_[page]->first = block;
+  count_map(1, kPage, block);
+  note(Action::SEGMENT_ALLOC, start, kPage, stream, nullptr);
+  insert_free(block);
+  return block;
+}
+
+void CoreAllocator::release_cache() {
+  Lock lock(mutex_);
+  process_events();
+  release(heap_.capacity(), nullptr);
+}
+
+// Unmaps at least `bytes` of free pages, the least recently used first; returns how many it could.
+uint64_t CoreAllocator::release(uint64_t bytes, const Block* spare_last) {
+  std::vector<Block*> candidates;
+  for (Block* block = arena_first_; block != nullptr; block = block->next) {
+    if (block->state == Block::State::kFree) candidates.push_back(block);
+  }
+  for (const auto& segment : segments_) {
+    if (segment && segment->first->state == Block::State::kFree && !segment->first->split()) {
+      candidates.push_back(segment->first);
+    }
+  }
+  std::sort(candidates.begin(), candidates.end(), [&](const Block* a, const Block* b) {
+    return std::pair(a == spare_last, a->freed_at) < std::pair(b == spare_last, b->freed_at);
+  });
+  uint64_t released = 0;
+  for (Block* const block : candidates) {
+    if (released >= bytes) break;
+    released += block->small ? unmap_segment(block) : unmap_arena(block, bytes - released);
+  }
+  return released;
+}
+
+uint64_t CoreAllocator::unmap_segment(Block* block) {
+  remove_free(block);
+  heap_.unmap(block->ptr, kPage);
+  for (const size_t i : {0, 1}) {
+    stats_.reserved_bytes[i].decrease(kPage);
+    stats_.segment[i].decrease(1);
+  }
+  ++stats_.num_device_free;
+  note(Action::SEGMENT_FREE, block->ptr, kPage, block->stream, nullptr);
+  const size_t page = (block->ptr - heap_.base()) / kPage;
+  segments_[page].reset();
+  spare_pages_.push_back(static_cast<uint32_t>(page));
+  store_.recycle(block);
+  return kPage;
+}
+
+// Unmaps up to `bytes` (rounded up to pages) of a free block, from its end; what shares a page with a neighbour stays.
+uint64_t CoreAllocator::unmap_arena(Block* block, uint64_t bytes) {
+  const auto base = static_cast<uint64_t>(block->ptr - arena_);
+  const uint64_t first = page_up(base), last = page_down(base + block->size);
+  if (first >= last) return 0;
+  const uint64_t freed = std::min(last - first, page_up(bytes));
+  char* const start = arena_ + last - freed;
+  char* const end = arena_ + last;
+  const device::StreamId stream = block->stream;
+  if (block->size >= allocator_config().max_split_size) stats_.oversize_segments.decrease(1);
+  remove_free(block);
+  if (block->ptr < start) {
+    Block* const left = store_.make(block->ptr, start - block->ptr, stream, Block::State::kFree, /*small=*/false);
+    left->freed_at = block->freed_at;
+    link_before(left, block);
+    insert_free(left);
+  }
+  if (char* const block_end = block->ptr + block->size; end < block_end) {
+    Block* const right = store_.make(end, block_end - end, stream, Block::State::kFree, /*small=*/false);
+    right->freed_at = block->freed_at;
+    link_after(right, block);
+    insert_free(right);
+  }
+  heap_.unmap(start, freed);
+  const int segments = mapped_for(block->prev, stream) + mapped_for(block->next, stream) - 1;
+  for (const size_t i : {0, 2}) {
+    stats_.reserved_bytes[i].decrease(freed);
+    if (segments > 0) stats_.segment[i].increase(segments);
+    if (segments < 0) stats_.segment[i].decrease(-segments);
+  }
+  ++stats_.num_device_free;
+  note(Action::SEGMENT_UNMAP, start, freed, stream, nullptr);
+
+  block->ptr = start;
+  block->size = freed;
+  block->stream = kNoStream;
+  block->state = Block::State::kGap;
+  for (Block* other : {block->prev, block->next}) {
+    if (other == nullptr || other->state != Block::State::kGap) continue;
+    large_.remove(other);
+    block->ptr = std::min(block->ptr, other->ptr);
+    block->size += other->size;
+    unlink(other);
+    store_.recycle(other);
+  }
+  large_.insert(block);
+  return freed;
+}
+
+// Leaves with the error that tells the user what holds the memory.
+void CoreAllocator::fail(size_t requested, const std::string& host_error, Lock& lock) {
+  ++stats_.num_ooms;
+  const int64_t allocated = stats_.allocated_bytes[0].current;
+  const int64_t reserved = stats_.reserved_bytes[0].current;
+  OutOfMemory report;
+  report.core = core_;
+  report.requested = requested;
+  report.capacity = heap_.capacity();
+  report.free = heap_.capacity() - heap_.mapped();
+  report.limit = fraction_ < 1.0 ? limit() : 0;
+  report.allocated = allocated;
+  report.reserved = reserved;
+  report.host_error = host_error;
+  const auto visit = [&](const Block* block) {
+    if (block->state == Block::State::kUsed) report.add_holder(block->size, block->op);
+  };
+  for (const Block* block = arena_first_; block != nullptr; block = block->next) visit(block);
+  for (const auto& segment : segments_) {
+    for (const Block* block = segment ? segment->first : nullptr; block != nullptr; block = block->next) visit(block);
+  }
+  note(Action::OOM, reinterpret_cast<const char*>(report.free), requested, device::current_stream(core_), nullptr);
+  lock.unlock();
+  c10::reportOutOfMemoryToProfiler(requested, allocated, reserved, c10::Device(kNeuron, core_));
+  TORCH_CHECK_WITH(OutOfMemoryError, false, report.message());
+}
+
+}  // namespace neuron::aten
