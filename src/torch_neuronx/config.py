@@ -6,11 +6,10 @@ at first use; a test checks that every name it reads stands here, and that only 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["bool", "choice", "cores", "float", "int", "path", "text"]
 Status = Literal["works", "nothing to do", "planned"]
@@ -19,8 +18,7 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 
 
-@dataclasses.dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """One environment variable.
 
     `status`: "works" has the effect described; "nothing to do" is accepted because scripts set it, and asks for
@@ -105,6 +103,13 @@ VARIABLES: Mapping[str, Variable] = _table(
         choices=("trn2", "trn3"),
     ),
     Variable("NEURON_LOGICAL_NC_CONFIG", "choice", "2", "Physical cores in one logical core.", choices=("1", "2")),
+    Variable(
+        "NEURON_RT_VIRTUAL_CORE_SIZE",
+        "choice",
+        "",
+        "Older spelling of NEURON_LOGICAL_NC_CONFIG; an error when the two disagree.",
+        choices=("1", "2"),
+    ),
     Variable(
         "NEURON_RT_VISIBLE_CORES",
         "cores",
@@ -193,7 +198,7 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_TRACE_LENGTH",
         "int",
         "65536",
-        "Launches that the device's trace keeps; older ones go.",
+        "Launches that the device's trace keeps, at most 16777216; older ones go.",
         minimum=1,
     ),
     # --- compiler
@@ -307,14 +312,16 @@ def check() -> None:
 def warn_unknown(environment: Mapping[str, str] | None = None) -> None:
     """Warn once about TORCH_NEURONX_* names that mean nothing, with the closest name, or that nothing acts on yet."""
     environment = os.environ if environment is None else environment
+    prefix = "TORCH_NEURONX_"
     for name in sorted(environment):
-        if not name.startswith("TORCH_NEURONX_"):
+        if not name.startswith(prefix):
             continue
         if name not in VARIABLES:
             import difflib  # only for a misspelt name: not worth its import time otherwise
 
-            close = difflib.get_close_matches(name, VARIABLES, 1, 0.6)
-            hint = f"; did you mean {close[0]}?" if close else "; the list is in docs/environment.md"
+            known = {other.removeprefix(prefix): other for other in VARIABLES if other.startswith(prefix)}
+            close = difflib.get_close_matches(name.removeprefix(prefix), known, 1, 0.6)
+            hint = f"; did you mean {known[close[0]]}?" if close else "; the list is in docs/environment.md"
             warnings.warn(f"{name} is set, but torch_neuronx knows no such variable{hint}", stacklevel=2)
         elif VARIABLES[name].status == "planned":
             warnings.warn(f"{name} is set, but this version of torch_neuronx does not act on it yet", stacklevel=2)
