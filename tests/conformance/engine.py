@@ -342,7 +342,9 @@ class OpEngine:
             if self.random and self.draws(call, sample, expected.value):
                 self.check_draws(call, sample, got.value, expected.value, moments)
             else:
+                self.judge.exact = True
                 self.judge.compare(got.value, expected.value)
+                verdict.inexact += not self.judge.exact
                 if inputs:
                     self.judge.compare(device_sample.args, cpu_sample.args, "input")
             if aliasing:
@@ -434,7 +436,7 @@ def make_out(result: torch.Tensor, mode: str) -> torch.Tensor | None:
         return torch.empty(0, dtype=result.dtype)
     if mode == "wrong_size":
         return torch.full((*result.shape, 2), fill, dtype=result.dtype)
-    wrong = torch.float64 if not (result.is_floating_point() or result.is_complex()) else torch.int64
+    wrong = torch.float32 if not (result.is_floating_point() or result.is_complex()) else torch.int64
     return torch.full(result.shape, fill, dtype=wrong)
 
 
