@@ -164,3 +164,9 @@ def test_chips_need_neither_torch_nor_the_extension() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_page_is_up_to_date() -> None:
+    page = ROOT / "tools" / "gen_chip_doc.py"
+    done = subprocess.run([sys.executable, str(page), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stderr}docs/chips.md is out of date: run `make docs`"
