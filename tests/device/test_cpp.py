@@ -1,4 +1,4 @@
-"""The chip layer by itself: builds it with its C++ test, which runs real threads and knows neither Python nor PyTorch."""
+"""The chip layer by itself: builds it with its C++ test, which has real threads and neither Python nor PyTorch."""
 
 from __future__ import annotations
 
@@ -33,11 +33,8 @@ def test_cpp_tests(built: Path) -> None:
     assert "100% tests passed" in run("ctest", "--test-dir", str(built), "--output-on-failure")
 
 
-def test_the_chip_layer_knows_nothing_of_pytorch(built: Path) -> None:
+def test_the_chip_layer_includes_nothing_of_pytorch() -> None:
     for path in (ROOT / "csrc" / "device").iterdir():
         text = path.read_text()
         for word in ("<ATen/", "<c10/", "<torch/", '"aten/', '"engine/', "pybind11"):
             assert word not in text, f"{path.name} includes {word}"
-    libraries = run("ldd", str(built / "device_test"))
-    assert "libc.so" in libraries
-    assert "torch" not in libraries and "c10" not in libraries and "python" not in libraries
