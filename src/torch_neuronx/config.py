@@ -189,7 +189,7 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_HOST_MEMORY_CHECK",
         "bool",
         "1",
-        "Raise an error when the host cannot back the emulated HBM that is asked for. 0 leaves it to the operating system.",
+        "Raise an error when the host cannot back the emulated HBM that is asked for; 0 leaves that to the system.",
     ),
     Variable(
         "TORCH_NEURONX_DEBUG_MEMORY",
