@@ -107,7 +107,11 @@ VARIABLES: Mapping[str, Variable] = _table(
     ),
     Variable("NEURON_LOGICAL_NC_CONFIG", "choice", "2", "Physical cores in one logical core.", choices=("1", "2")),
     Variable(
-        "NEURON_RT_VIRTUAL_CORE_SIZE", "choice", "", "Older spelling of NEURON_LOGICAL_NC_CONFIG.", choices=("1", "2")
+        "NEURON_RT_VIRTUAL_CORE_SIZE",
+        "choice",
+        "",
+        "Older spelling of NEURON_LOGICAL_NC_CONFIG; an error when the two disagree.",
+        choices=("1", "2"),
     ),
     Variable(
         "NEURON_RT_VISIBLE_CORES",
@@ -202,7 +206,7 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_TRACE_LENGTH",
         "int",
         "65536",
-        "Launches that the device's trace keeps; older ones go.",
+        "Launches that the device's trace keeps, at most 16777216; older ones go.",
         minimum=1,
     ),
     # --- compiler
