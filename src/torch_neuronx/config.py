@@ -206,8 +206,9 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_TRACE_LENGTH",
         "int",
         "65536",
-        "Launches that the device's trace keeps, at most 16777216; older ones go.",
+        "Launches that the device's trace keeps; older ones go.",
         minimum=1,
+        maximum=1 << 24,
     ),
     # --- compiler
     Variable("TORCH_NEURONX_DEBUG_DIR", "path", "/tmp/neuron_backend", "Where compilation artifacts go.", "planned"),
