@@ -119,6 +119,7 @@ def test_event_measures_device_time() -> None:
         start.record()
         work()
         end.record()
+        torch.neuron.synchronize()
         times.append(start.elapsed_time(end))
     assert times[0] == times[1], "device time depends on the program, not on the host's clock"
 
@@ -126,6 +127,12 @@ def test_event_measures_device_time() -> None:
 def test_event_errors() -> None:
     start, end = torch.neuron.Event(enable_timing=True), torch.neuron.Event(enable_timing=True)
     with pytest.raises((RuntimeError, ValueError), match="recorded"):
+        start.elapsed_time(end)
+    start.record()
+    torch.neuron.synchronize()
+    torch.ones(1 << 24, device="neuron")
+    end.record()
+    with pytest.raises(RuntimeError, match="completed"):  # as in CUDA, the host has to wait first
         start.elapsed_time(end)
     plain = torch.neuron.Event()
     plain.record()
@@ -158,6 +165,7 @@ def test_events_work_with_pytorchs_own_classes() -> None:
     stream.wait_event(ours)
     torch.neuron.Stream().wait_event(theirs)
     torch.Stream("neuron").wait_stream(torch.neuron.Stream())
+    torch.accelerator.synchronize()
     assert ours.elapsed_time(theirs) == -theirs.elapsed_time(ours) > 0
 
 
@@ -190,6 +198,7 @@ def test_two_streams_overlap_on_the_device_clock() -> None:
         for stream in streams:
             main.wait_stream(stream)
         end.record()
+        end.synchronize()
         return start.elapsed_time(end)
 
     a = torch.zeros(2048, 2048, device="neuron")
