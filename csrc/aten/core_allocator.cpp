@@ -243,7 +243,7 @@ void CoreAllocator::unlink(Block* block) {
 void CoreAllocator::process_events() {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     auto& queue = it->second;
-    while (!queue.empty() && device::query(queue.front().event)) {
+    while (!queue.empty() && device::passed(queue.front().event)) {
       Block* const block = queue.front().block;
       queue.pop_front();
       if (--block->events == 0) finish_free(block);
