@@ -346,7 +346,7 @@ class OpEngine:
                 self.judge.compare(got.value, expected.value)
                 verdict.inexact += not self.judge.exact
                 if inputs:
-                    self.judge.compare(device_sample.args, cpu_sample.args, "input")
+                    self.judge.compare(device_sample.tensors(), cpu_sample.tensors(), "input", on_device=False)
             if aliasing:
                 compare_aliasing(got.value, device_sample.tensors(), expected.value, cpu_sample.tensors())
         except Mismatch as mismatch:
