@@ -18,12 +18,15 @@ struct Topology {
   int logical_cores = 0;            // logical cores of the whole instance
   std::vector<int> visible;         // ids of those this process sees: device index -> logical core id
   uint64_t hbm_bytes_per_core = 0;  // bytes of HBM of one logical core
+  int initial_core = 0;             // device index a thread starts with: LOCAL_RANK modulo the visible cores
 };
+
+constexpr int kMaxVisibleCores = 127;  // a device index of PyTorch has 8 bits
 
 const Topology& topology();
 inline int core_count() { return static_cast<int>(topology().visible.size()); }
 
-// The calling thread's current core (device index, 0-based among the visible ones).
+// The calling thread's current core (device index, 0-based among the visible ones). set_current_core does not check.
 int current_core() noexcept;
 void set_current_core(int core) noexcept;
 

@@ -8,7 +8,7 @@
 namespace neuron::device {
 
 struct LaunchRecord {
-  uint64_t sequence;   // counts from 0; gaps at the front mean the ring has dropped older ones
+  uint64_t sequence;  // counts from 0; gaps at the front mean the ring has dropped older ones
   const char* name;
   int core;
   StreamId stream;
@@ -17,9 +17,10 @@ struct LaunchRecord {
   Cost cost;
 };
 
-std::vector<LaunchRecord> trace_snapshot();
-void trace_clear();
-uint64_t trace_capacity();                 // TORCH_NEURONX_TRACE_LENGTH, default 65536
-uint64_t launch_count(int core);           // launches since the process started
+std::vector<LaunchRecord> trace_snapshot();  // oldest first
+void trace_clear();                          // forgets the records; sequence numbers go on
+uint64_t trace_dropped();                    // launches since the last clear that the ring no longer holds
+uint64_t trace_capacity();                   // TORCH_NEURONX_TRACE_LENGTH, default 65536; std::invalid_argument
+uint64_t launch_count(int core);             // launches since the process started
 
 }  // namespace neuron::device

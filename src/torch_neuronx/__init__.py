@@ -9,7 +9,8 @@ This is an independent implementation, not AWS's package of the same name.
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -29,10 +30,13 @@ from torch_neuronx import _extension  # noqa: E402
 
 _extension.load()  # before anything else: it raises when the extension and torch do not match
 
-from torch_neuronx import _register, config, neuron  # noqa: E402
-from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy  # noqa: E402
+from torch_neuronx import _register, neuron  # noqa: E402
 
 _register.register()
+
+if TYPE_CHECKING:
+    from torch_neuronx import config
+    from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy
 
 __all__ = [
     "FallbackReport",
@@ -47,7 +51,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Public names of `torch.neuron`, so that both spellings give the same object."""
+    """What `import torch` need not load, and the public names of `torch.neuron`, the same objects as there."""
+    if name == "config":
+        return importlib.import_module("torch_neuronx.config")
+    if name in __all__:
+        return getattr(importlib.import_module("torch_neuronx.reports"), name)
     if not name.startswith("_"):
         try:
             return getattr(neuron, name)
@@ -57,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(neuron.__all__))
+    return sorted(set(globals()) | set(__all__) | set(neuron.__all__))

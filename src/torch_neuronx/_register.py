@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
-from torch_neuronx import compat, config, neuron
+from torch_neuronx import compat, neuron
 
 NAME = "neuron"
 
@@ -26,4 +27,7 @@ def register() -> None:
         sys.modules[f"torch.{NAME}.{part}"] = getattr(neuron, part)
     generate_methods_for_privateuse1_backend(for_storage=True)
     compat.apply()
-    config.warn_unknown()
+    if any(name.startswith("TORCH_NEURONX_") for name in os.environ):
+        from torch_neuronx import config  # not otherwise: `import torch` is to stay quick
+
+        config.warn_unknown()

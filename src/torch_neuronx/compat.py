@@ -77,19 +77,22 @@ def dlpack_device() -> None:
 def refuse_sharing() -> None:
     """Raise where sharing between processes would silently not happen, or fail without naming the device.
 
-    `share_memory_` returns a neuron tensor unchanged, so that processes which should see one tensor see two; sending a
-    tensor through a `torch.multiprocessing` queue says "_share_fd_: only available on CPU". Sharing for out-of-tree
-    devices is pytorch#192099; can go when the device implements it.
+    `share_memory_` returns a neuron tensor unchanged, so that processes which should see one tensor see two, and
+    `is_shared` says True; sending a tensor through a `torch.multiprocessing` queue says "_share_fd_: only available on
+    CPU". Sharing for out-of-tree devices is pytorch#192099; can go when the device implements it.
     """
-    original = torch.UntypedStorage.share_memory_
+    share, is_shared = torch.UntypedStorage.share_memory_, torch.UntypedStorage.is_shared
 
-    @functools.wraps(original)
+    @functools.wraps(share)
     def share_memory_(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
         if self.device.type == NAME:
             raise RuntimeError(_NOT_SHARED.format(what="share_memory_()", device=self.device))
-        return original(self, *args, **kwargs)
+        return share(self, *args, **kwargs)
 
     torch.UntypedStorage.share_memory_ = share_memory_  # type: ignore[method-assign]
+    torch.UntypedStorage.is_shared = (  # type: ignore[method-assign]
+        lambda self: self.device.type != NAME and is_shared(self)
+    )
 
     def refuse_or(reduce: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(reduce)

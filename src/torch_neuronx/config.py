@@ -6,11 +6,10 @@ at first use; a test checks that every name it reads stands here, and that only 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["bool", "choice", "cores", "float", "int", "path", "text"]
 Status = Literal["works", "nothing to do", "planned"]
@@ -19,8 +18,7 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 
 
-@dataclasses.dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """One environment variable.
 
     `status`: "works" has the effect described; "nothing to do" is accepted because scripts set it, and asks for
@@ -106,6 +104,13 @@ VARIABLES: Mapping[str, Variable] = _table(
     ),
     Variable("NEURON_LOGICAL_NC_CONFIG", "choice", "2", "Physical cores in one logical core.", choices=("1", "2")),
     Variable(
+        "NEURON_RT_VIRTUAL_CORE_SIZE",
+        "choice",
+        "",
+        "Older spelling of NEURON_LOGICAL_NC_CONFIG; an error when the two disagree.",
+        choices=("1", "2"),
+    ),
+    Variable(
         "NEURON_RT_VISIBLE_CORES",
         "cores",
         "",
@@ -178,9 +183,15 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_SEGMENT_ALLOCATOR_CONFIG",
         "text",
         "",
-        "Split sizes and rounding of TorchNeuron's segment allocator, a remedy for fragmentation. Segments grow in "
-        "place here, so there is no fragmentation to tune.",
-        "nothing to do",
+        "kMaxSplitSizeBytes=N (blocks from this size on are kept whole) and kMaxNonSplitRoundingBytes=N (by how much "
+        "such a block may exceed a request), separated by a comma. Wins over PYTORCH_ALLOC_CONF. Segments grow in place, "
+        "so neither is needed against fragmentation.",
+    ),
+    Variable(
+        "TORCH_NEURONX_HOST_MEMORY_CHECK",
+        "bool",
+        "1",
+        "Before device memory is mapped, compare it with what the host has available, and raise when that is less.",
     ),
     Variable(
         "TORCH_NEURONX_DEBUG_MEMORY",
@@ -193,7 +204,7 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_TRACE_LENGTH",
         "int",
         "65536",
-        "Launches that the device's trace keeps; older ones go.",
+        "Launches that the device's trace keeps, at most 16777216; older ones go.",
         minimum=1,
     ),
     # --- compiler
@@ -307,14 +318,16 @@ def check() -> None:
 def warn_unknown(environment: Mapping[str, str] | None = None) -> None:
     """Warn once about TORCH_NEURONX_* names that mean nothing, with the closest name, or that nothing acts on yet."""
     environment = os.environ if environment is None else environment
+    prefix = "TORCH_NEURONX_"
     for name in sorted(environment):
-        if not name.startswith("TORCH_NEURONX_"):
+        if not name.startswith(prefix):
             continue
         if name not in VARIABLES:
             import difflib  # only for a misspelt name: not worth its import time otherwise
 
-            close = difflib.get_close_matches(name, VARIABLES, 1, 0.6)
-            hint = f"; did you mean {close[0]}?" if close else "; the list is in docs/environment.md"
+            known = {other.removeprefix(prefix): other for other in VARIABLES if other.startswith(prefix)}
+            close = difflib.get_close_matches(name.removeprefix(prefix), known, 1, 0.6)
+            hint = f"; did you mean {known[close[0]]}?" if close else "; the list is in docs/environment.md"
             warnings.warn(f"{name} is set, but torch_neuronx knows no such variable{hint}", stacklevel=2)
         elif VARIABLES[name].status == "planned":
             warnings.warn(f"{name} is set, but this version of torch_neuronx does not act on it yet", stacklevel=2)

@@ -10,8 +10,14 @@ import torch
 import torch_neuronx
 from torch_neuronx import FallbackReport, FallbackRow
 
-# Not a native operator: a fallback in every version. What it computes does not matter here.
-FALLS_BACK = torch.special.airy_ai
+# An operator of this file's own, with a kernel for the CPU only: a fallback whatever the package has kernels for.
+DEFINE = """
+library = torch.library.Library("neuron_test_reports", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+library.impl("twice", lambda x: x + x, "CPU")
+"""
+exec(DEFINE)
+FALLS_BACK = torch.ops.neuron_test_reports.twice
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +40,7 @@ def test_fallbacks_are_counted() -> None:
     for _ in range(3):
         assert torch.allclose(FALLS_BACK(x).cpu(), FALLS_BACK(x.cpu()))
     report = torch_neuronx.fallbacks()
-    rows = [row for row in report if "airy_ai" in row.op]
+    rows = [row for row in report if "twice" in row.op]
     assert [(row.kind, row.count) for row in rows] == [("operator", 3)]
     assert rows[0].bytes >= 3 * 2 * 16 * 4, "input and output of each call cross between device and host"
     torch_neuronx.reset_fallbacks()
@@ -49,23 +55,24 @@ def test_types_the_chip_lacks_are_reported() -> None:
 
 
 def test_one_warning_for_each_operator(run_python) -> None:
-    program = """
-import torch, warnings
+    program = f"""
+import torch
+{DEFINE}
 x = torch.ones(4, device="neuron")
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    for _ in range(3):
-        torch.special.airy_ai(x)
-print(len([w for w in caught if "airy_ai" in str(w.message) and "falls back to the CPU" in str(w.message)]))
+for _ in range(3):
+    torch.ops.neuron_test_reports.twice(x)
 """
-    assert run_python(program, env={"TORCH_NEURONX_FALLBACK": None}).stdout.strip() == "1"
-    assert run_python(program, env={"TORCH_NEURONX_FALLBACK": "allow"}).stdout.strip() == "0"
+    warning = (
+        "The operator 'neuron_test_reports::twice' is not implemented for the neuron device and falls back to the CPU"
+    )
+    assert run_python(program, env={"TORCH_NEURONX_FALLBACK": None}).stderr.count(warning) == 1
+    assert run_python(program, env={"TORCH_NEURONX_FALLBACK": "allow"}).stderr.count(warning) == 0
 
 
 def test_strict_mode_raises() -> None:
     assert torch_neuronx.set_fallback_policy("raise") == "warn"
     x = torch.ones(4, device="neuron")
-    with pytest.raises(NotImplementedError, match="airy_ai"):
+    with pytest.raises(NotImplementedError, match="twice"):
         FALLS_BACK(x)
     with pytest.raises(NotImplementedError, match=r"float64|Double"):
         x.double() * 2

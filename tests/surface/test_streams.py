@@ -15,15 +15,28 @@ def work() -> torch.Tensor:
 
 def test_stream_is_a_torch_stream() -> None:
     stream = torch.neuron.Stream()
-    assert isinstance(stream, torch.Stream)
-    assert stream.device == torch.device("neuron:0")
-    assert stream.device_index == 0
-    assert repr(stream).startswith("<torch.neuron.Stream device=neuron:0 id=")
+    assert type(stream) is torch.Stream and isinstance(stream, torch.neuron.Stream)
+    assert issubclass(torch.neuron.Stream, torch.Stream)
+    assert stream.device == torch.device("neuron:0") and stream.device_index == 0
     assert stream == torch.Stream(
         stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
     )
     assert stream != torch.neuron.Stream()
     assert len({stream, stream}) == 1
+    assert not isinstance(torch.Stream("cpu"), torch.neuron.Stream)
+    assert isinstance(torch.accelerator.current_stream(), torch.neuron.Stream)
+
+
+def test_classes_can_be_derived_from() -> None:
+    class MyStream(torch.neuron.Stream):
+        pass
+
+    class MyEvent(torch.neuron.Event):
+        pass
+
+    assert type(MyStream(device=1)) is MyStream and MyStream(device=1).device.index == 1
+    assert type(MyEvent()) is MyEvent and isinstance(MyEvent(), torch.Event)
+    assert not isinstance(torch.neuron.Stream(), MyStream)
 
 
 @pytest.mark.parametrize("device", [1, "neuron:1", torch.device("neuron:1")])
@@ -44,7 +57,7 @@ def test_context_restores_stream_and_device() -> None:
     main = torch.neuron.current_stream()
     assert main == torch.neuron.default_stream()
     there = torch.neuron.Stream(device=1)
-    with torch.neuron.stream(there) as _:
+    with torch.neuron.stream(there):
         assert torch.neuron.current_device() == 1
         assert torch.neuron.current_stream() == there
         assert torch.accelerator.current_stream() == there
@@ -111,7 +124,7 @@ def test_event_measures_device_time() -> None:
 
 def test_event_errors() -> None:
     start, end = torch.neuron.Event(enable_timing=True), torch.neuron.Event(enable_timing=True)
-    with pytest.raises(RuntimeError, match="recorded"):
+    with pytest.raises((RuntimeError, ValueError), match="recorded"):
         start.elapsed_time(end)
     plain = torch.neuron.Event()
     plain.record()
@@ -123,10 +136,28 @@ def test_event_errors() -> None:
 
 
 def test_event_signatures() -> None:
-    assert isinstance(torch.neuron.Event(True, False), torch.Event)  # torch.cuda.Event: enable_timing, blocking
-    assert torch.neuron.Event("neuron:1", enable_timing=True).device == torch.device("neuron:1")  # torch.Event
-    assert torch.neuron.Event(device=1).device == torch.device("neuron:1")
-    assert repr(torch.neuron.Event()).startswith("<torch.neuron.Event device=neuron:0")
+    event = torch.neuron.Event(True, False)  # torch.cuda.Event: enable_timing, blocking
+    assert type(event) is torch.Event and isinstance(event, torch.neuron.Event)
+    with torch.neuron.device(1):
+        event.record()
+    assert event.device == torch.device("neuron:1")
+    assert torch.neuron.Event(device="neuron:1", enable_timing=True).device.type == "neuron"
+    with pytest.raises(TypeError, match="first argument is enable_timing"):
+        torch.neuron.Event("neuron:1")
+    with pytest.raises(ValueError, match="Expected a neuron device, but got: cpu"):
+        torch.neuron.Event(device="cpu")
+
+
+def test_events_work_with_pytorchs_own_classes() -> None:
+    ours, theirs = torch.neuron.Event(enable_timing=True), torch.Event("neuron", enable_timing=True)
+    stream = torch.accelerator.current_stream()
+    ours.record(stream)
+    work()
+    stream.record_event(theirs)
+    stream.wait_event(ours)
+    torch.neuron.Stream().wait_event(theirs)
+    torch.Stream("neuron").wait_stream(torch.neuron.Stream())
+    assert ours.elapsed_time(theirs) == -theirs.elapsed_time(ours) > 0
 
 
 def test_streams_wait_for_each_other() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from torch_neuronx import _C, config
+from torch_neuronx import _C
 from torch_neuronx.neuron._utils import Device, _get_device_index
 
 __all__ = [
@@ -65,6 +64,8 @@ def init() -> None:
 def _lazy_init() -> None:
     with _lock:
         if not _C._is_initialized():
+            from torch_neuronx import config  # `import torch` does without it
+
             config.check()
         _C._init()
         while _queued:
@@ -143,8 +144,7 @@ def synchronize(device: Device = None) -> None:
     _C._synchronize(_get_device_index(device, optional=True))
 
 
-@dataclasses.dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(NamedTuple):
     """What one neuron device, a logical NeuronCore, is made of. Sizes are in bytes.
 
     The numbers are those of `torch_neuronx.chips`, where each has its source.

@@ -1,4 +1,9 @@
-"""Streams and events. Times are device time: how long the work takes on the chip, not on the host."""
+"""Streams and events. Times are device time: how long the work takes on the chip, not on the host.
+
+`Stream` and `Event` make plain `torch.Stream` and `torch.Event` objects, and `isinstance` knows them by their device.
+Objects of a subclass would not do: PyTorch's own methods (`torch.Stream.wait_event`, `torch.Event.elapsed_time`) refuse
+an event whose type is not `torch.Event` itself.
+"""
 
 from __future__ import annotations
 
@@ -22,94 +27,80 @@ __all__ = [
 ]
 
 
-class Stream(torch.Stream):
-    """A queue of work that runs in order, independent of other streams.
+class _OnNeuron(type):
+    """Makes neuron streams and events instances of the classes below, which they are not made from."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        if type.__instancecheck__(cls, instance):
+            return True
+        for base in (torch.Stream, torch.Event):
+            if cls.__base__ is base and isinstance(instance, base):
+                return bool(instance.device.type == "neuron")
+        return False
+
+
+class Stream(torch.Stream, metaclass=_OnNeuron):
+    """A queue of work that runs in order, independent of other streams. Makes a `torch.Stream`.
 
     Args:
         device: where the stream lives; the current device by default.
         priority: -1 is urgent, 0 is normal; values outside are clamped, as in CUDA.
+        stream_id, device_index, device_type: as in `torch.Stream`, to name a stream that exists.
     """
 
-    def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
+    def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> torch.Stream:  # type: ignore[misc]
         _lazy_init()
+        kind = torch.Stream if cls is Stream else cls
         if "stream_id" in kwargs:
-            return super().__new__(cls, **kwargs)
+            return torch.Stream.__new__(kind, **kwargs)
         index = _get_device_index(device, optional=True)
-        return super().__new__(cls, device=torch.device("neuron", index), priority=priority)
-
-    def wait_event(self, event: torch.Event) -> None:
-        """Make work submitted to this stream from now on wait for `event`; the host does not wait."""
-        event.wait(self)
-
-    def wait_stream(self, stream: torch.Stream) -> None:
-        """Make work submitted to this stream from now on wait for what is in `stream` now."""
-        self.wait_event(stream.record_event())
-
-    def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Record `event`, or a new one, at this point of the stream and return it."""
-        if event is None:
-            event = Event()
-        event.record(self)
-        return event
-
-    def __repr__(self) -> str:
-        return f"<torch.neuron.Stream device={self.device} id={self.stream_id}>"
+        return torch.Stream.__new__(kind, device=torch.device("neuron", index), priority=priority)
 
 
-class Event(torch.Event):
-    """A point in a stream, to wait for and to measure from.
+class Event(torch.Event, metaclass=_OnNeuron):
+    """A point in a stream, to wait for and to measure from. Makes a `torch.Event`.
 
     Args:
-        enable_timing: whether `elapsed_time` will be asked of this event.
+        enable_timing: whether `elapsed_time`, in milliseconds of device time, will be asked of this event.
         blocking: accepted for `torch.cuda`'s signature; waiting for emulated work never spins.
         interprocess: RuntimeError if true: device memory and events are not shared between processes.
-        device: accepted for `torch.Event`'s signature; an event takes the device it is first recorded on.
+        device: checked, and otherwise without effect: an event belongs to the device it is first recorded on.
     """
 
-    def __new__(
+    def __new__(  # type: ignore[misc]
         cls,
-        enable_timing: bool = False,
+        enable_timing: bool | str | torch.device = False,
         blocking: bool = False,
         interprocess: bool = False,
+        *,
         device: Device = None,
-    ) -> Event:
-        if isinstance(enable_timing, (str, torch.device)):  # torch.Event takes the device first
-            enable_timing, device = False, enable_timing
+    ) -> torch.Event:
+        if isinstance(enable_timing, (str, torch.device)):
+            raise TypeError(
+                f"torch.neuron.Event({str(enable_timing)!r}): the first argument is enable_timing, as in "
+                "torch.cuda.Event; use torch.Event to give a device first, or give it by name."
+            )
+        _get_device_index(device, optional=True)  # for its errors: the event takes its device when it is recorded
         if interprocess:
             raise RuntimeError(
                 "torch.neuron.Event(interprocess=True): events of the neuron device cannot be shared between "
                 "processes; record and wait for them in one process."
             )
         _lazy_init()
-        index = _get_device_index(device, optional=True)
-        return super().__new__(cls, device=torch.device("neuron", index), enable_timing=enable_timing)
-
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Record this event in `stream`, or in the current stream."""
-        super().record(stream if stream is not None else current_stream())
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make `stream`, or the current stream, wait for this event; the host does not wait."""
-        super().wait(stream if stream is not None else current_stream())
-
-    def __repr__(self) -> str:
-        return f"<torch.neuron.Event device={self.device} id={self.event_id}>"
+        kind = torch.Event if cls is Event else cls
+        return torch.Event.__new__(kind, torch.device("neuron"), enable_timing=bool(enable_timing))
 
 
-def _wrap(stream: torch.Stream) -> Stream:
-    return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
-
-
-def current_stream(device: Device = None) -> Stream:
+def current_stream(device: Device = None) -> torch.Stream:
     """The calling thread's current stream of a device (the current device by default)."""
     _lazy_init()
-    return _wrap(torch._C._accelerator_getStream(_get_device_index(device, optional=True)))
+    return torch._C._accelerator_getStream(_get_device_index(device, optional=True))
 
 
-def default_stream(device: Device = None) -> Stream:
+def default_stream(device: Device = None) -> torch.Stream:
     """The default stream of a device (the current device by default)."""
-    place = torch.device("neuron", _get_device_index(device, optional=True))
-    return Stream(stream_id=0, device_index=place.index, device_type=_DEVICE_TYPE)
+    index = _get_device_index(device, optional=True)
+    return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
@@ -134,7 +125,7 @@ class StreamContext:
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
-        self._previous: list[Stream] = []
+        self._previous: list[torch.Stream] = []
 
     def __enter__(self) -> None:
         if self.stream is None:

@@ -1,0 +1,38 @@
+"""What the regression tests share."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torch_neuronx
+
+DEVICE = "neuron"
+
+
+def both(function, *tensors):
+    """`function` of the tensors on the CPU and on the device, results moved to the CPU."""
+    expected = function(*[t.clone() for t in tensors])
+    got = function(*[t.to(DEVICE) for t in tensors])
+    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), got), expected
+
+
+def assert_same(function, *tensors):
+    got, expected = both(function, *tensors)
+    torch.testing.assert_close(got, expected)
+
+
+class Dispatched(TorchDispatchMode):
+    """Names of the operators that reach the dispatcher below autograd."""
+
+    def __init__(self):
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def assert_fell_back(name):
+    assert any(name in row.op for row in torch_neuronx.fallbacks()), f"{name} did not take the fallback"
