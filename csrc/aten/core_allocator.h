@@ -30,7 +30,7 @@ class CoreAllocator {
   void* allocate(size_t bytes, device::StreamId stream);  // throws c10::OutOfMemoryError
   void free(void* ptr);
   void record_stream(void* ptr, int stream_core, device::StreamId stream);
-  void release_cache();  // gives every free page back to the host
+  void release_cache();  // waits for streams that hold freed blocks, and gives every free page back to the host
 
   void set_fraction(double fraction);
   double fraction() const;

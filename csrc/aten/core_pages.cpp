@@ -162,7 +162,7 @@ Block* CoreAllocator::map_segment(device::StreamId stream) {
 
 void CoreAllocator::release_cache() {
   Lock lock(mutex_);
-  process_events();
+  if (!waiting_.empty()) synchronize_events();
   release(heap_.capacity(), nullptr);
 }
 

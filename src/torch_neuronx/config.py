@@ -184,8 +184,8 @@ VARIABLES: Mapping[str, Variable] = _table(
         "text",
         "",
         "kMaxSplitSizeBytes=N (blocks from this size on are kept whole) and kMaxNonSplitRoundingBytes=N (by how much "
-        "such a block may exceed a request), separated by a comma. Wins over PYTORCH_ALLOC_CONF. Segments grow in place, "
-        "so neither is needed against fragmentation.",
+        "such a block may exceed a request), separated by a comma. Wins over PYTORCH_ALLOC_CONF. Neither is needed "
+        "against fragmentation here, because segments grow in place.",
     ),
     Variable(
         "TORCH_NEURONX_HOST_MEMORY_CHECK",

@@ -152,15 +152,20 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 # --- control ----------------------------------------------------------------------------------------------------------
 def empty_cache() -> None:
-    """Give the free memory of all devices back to the host. Tensors keep theirs, so no memory becomes available to
-    PyTorch that was not before. Does nothing before the device has been used."""
+    """Give the free memory of all devices back to the host, after waiting for streams that `record_stream` named.
+
+    Tensors keep theirs, so no memory becomes available to PyTorch that was not before. Does nothing before the device
+    has been used.
+    """
     if is_initialized():
         _C._empty_cache()
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
-    """Let this process use no more than `fraction` (0 to 1) of a device's HBM; beyond it allocations fail with
-    `torch.OutOfMemoryError`. TypeError unless a float, ValueError outside 0 to 1."""
+    """Let this process use no more than `fraction` (0 to 1) of a device's HBM.
+
+    Beyond it allocations fail with `torch.OutOfMemoryError`. TypeError unless a float, ValueError outside 0 to 1.
+    """
     _lazy_init()
     index = _get_device_index(device, optional=True)
     if not isinstance(fraction, float):
@@ -402,9 +407,9 @@ def _record_memory_history(
 
 
 def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """What device memory looks like now, and its recorded history: the dictionary that PyTorch's memory viewer
-    (pytorch.org/memory_viz) and `torch.cuda._memory_viz` read. Covers all devices.
+    """What device memory looks like now, and its recorded history, on all devices.
 
+    The dictionary that PyTorch's memory viewer (pytorch.org/memory_viz) and `torch.cuda._memory_viz` read.
     Keys: "segments" (each with its blocks), "device_traces" (events by device), "allocator_settings",
     "external_annotations".
     """
@@ -435,7 +440,9 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
 
 
 def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
-    """Stack of the allocation that starts at `data_ptr` and is still live; None when there is none or it was not
-    recorded (`_record_memory_history`)."""
+    """Stack of the live allocation that starts at `data_ptr`.
+
+    None when there is none, or when it was not recorded (`_record_memory_history`).
+    """
     frames: list[dict[str, Any]] | None = _C._allocation_traceback(data_ptr)
     return frames
