@@ -115,6 +115,7 @@ def test_event_measures_device_time() -> None:
     assert end.query()
     times = []
     for _ in range(2):
+        torch.neuron.synchronize()  # from the same state: the host runs ahead of the device
         start.record()
         work()
         end.record()
@@ -182,16 +183,17 @@ def test_two_streams_overlap_on_the_device_clock() -> None:
         start, end = torch.neuron.Event(enable_timing=True), torch.neuron.Event(enable_timing=True)
         main = torch.neuron.current_stream()
         start.record()
-        for stream in streams:
+        for stream, operator in zip(streams, (lambda: a @ a, lambda: b.exp_()), strict=True):
             stream.wait_event(start)
             with torch.neuron.stream(stream):
-                a @ b
+                operator()  # the product keeps TensorE busy, exp ScalarE and the memory
+        for stream in streams:
             main.wait_stream(stream)
         end.record()
         return start.elapsed_time(end)
 
-    a = torch.empty(2048, 2048, device="neuron")
-    b = torch.empty(2048, 2048, device="neuron")
+    a = torch.zeros(2048, 2048, device="neuron")
+    b = torch.zeros(4096, 8192, device="neuron")
     one, two = torch.neuron.Stream(), torch.neuron.Stream()
     assert span([one, two]) < 0.8 * span([one, one])
 

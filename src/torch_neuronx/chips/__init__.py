@@ -5,10 +5,10 @@ Standard library only: the build reads this package without PyTorch. docs/chips.
 
 from __future__ import annotations
 
-from . import trn2, trn3
+from . import cost, trn2, trn3
 from .spec import ChipSpec, InstanceType, Number, numbers
 
-__all__ = ["CHIPS", "DEFAULT_INSTANCE", "INSTANCES", "ChipSpec", "InstanceType", "Number", "numbers"]
+__all__ = ["CHIPS", "DEFAULT_INSTANCE", "INSTANCES", "ChipSpec", "InstanceType", "Number", "cost", "numbers"]
 
 CHIPS: dict[str, ChipSpec] = {spec.name: spec for spec in (trn2.CHIP_SPEC, trn3.CHIP_SPEC)}
 

@@ -13,7 +13,8 @@ NKI = "NKI documentation, Trainium2 architecture guide"
 DMA = "NKI documentation, DMA bandwidth guide"
 DMA_TIMELINE = "NKI documentation, introduction to DMA, profiler timeline on trn2"
 TRN2 = "Neuron documentation, Trn2 instance architecture"
-USER = "public micro-benchmarks of torch-neuronx 2.12.3 on one LNC 2 core of a trn2.3xlarge (xpu-perf, September 2026)"
+# A public set of micro-benchmarks: torch-neuronx 2.12.3, one LNC 2 core of a trn2.3xlarge, September 2026.
+USER = "xpu-perf on trn2.3xlarge"
 
 CHIP_SPEC = ChipSpec(
     name="trn2",
@@ -26,7 +27,7 @@ CHIP_SPEC = ChipSpec(
     tensor_float8_speedup=Number(2, NKI + ", TensorE: 158 FP8 against 79 BF16 TFLOPS (double-row mode)"),
     tensor_mx_speedup=Number(0, NKI + ": microscaled types begin with NeuronCore-v4"),
     tensor_sustained_permille=Number(
-        950, USER + ": best bfloat16 product 149.4 TFLOPS of 2 cores * 78.64; hand-tuned NKI kernels reach 981"
+        950, USER + ": best bfloat16 product 149.4 TFLOPS of 2 cores * 78.64; hand-tuned NKI kernels reach 98 %"
     ),
     vector_clock_hz=Number(960_000_000, NKI + ", VectorE"),
     vector_lanes=Number(128, NKI + ", VectorE"),

@@ -18,7 +18,7 @@ TRN3 = "Neuron documentation, Trn3 UltraServer architecture"
 def _as_on_trn2(field: str) -> Number:
     """Nothing is published for trn3: the figure of trn2 stands in."""
     value: Number = getattr(trn2.CHIP_SPEC, field)
-    return Number(value, f"assumed equal to trn2, nothing published for trn3 ({value.source})")
+    return Number(value, "nothing published: the figure of trn2")
 
 
 CHIP_SPEC = ChipSpec(
