@@ -4,6 +4,7 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <functional>
 #include <unordered_map>
 
 #include "aten/allocator_config.h"
@@ -80,9 +81,14 @@ py::dict dict_of(const SegmentInfo& segment, const Stacks& stacks) {
   return dict;
 }
 
-py::dict dict_of(const TraceEntry& entry, const Stacks& stacks) {
-  static auto* const clock = new c10::ApproximateClockToUnixTimeConverter();
-  static const auto to_unix = clock->makeConverter();
+// Compares two readings of the clocks, far apart: one when recording starts, one at the snapshot.
+c10::ApproximateClockToUnixTimeConverter& clock() {
+  static auto* const converter = new c10::ApproximateClockToUnixTimeConverter();
+  return *converter;
+}
+
+py::dict dict_of(const TraceEntry& entry, const Stacks& stacks,
+                 const std::function<c10::time_t(c10::approx_time_t)>& to_unix) {
   py::dict dict;
   dict["action"] = kActions[entry.action_];
   dict[entry.action_ == TraceEntry::OOM ? "device_free" : "addr"] = entry.addr_;
@@ -131,11 +137,12 @@ py::dict snapshot(bool with_traces) {
   }
   stacks.symbolize();
 
+  const auto to_unix = clock().makeConverter();
   py::list segment_list, trace_lists;
   for (const SegmentInfo& segment : segments) segment_list.append(dict_of(segment, stacks));
   for (const auto& trace : traces) {
     py::list entries;
-    for (const TraceEntry& entry : trace) entries.append(dict_of(entry, stacks));
+    for (const TraceEntry& entry : trace) entries.append(dict_of(entry, stacks, to_unix));
     trace_lists.append(std::move(entries));
   }
   py::dict result;
@@ -148,6 +155,7 @@ py::dict snapshot(bool with_traces) {
 
 // Arguments are checked in Python.
 void record_history(bool events, int context, bool cpp_stacks, uint64_t max_entries, bool clear, uint32_t skipped) {
+  clock();
   aten::HistorySettings settings;
   settings.events = events;
   settings.context = static_cast<RecordContext>(context);

@@ -16,6 +16,14 @@ def take(size: int, device: torch.device) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 
+def busy(device: torch.device) -> None:
+    """Work that keeps the current stream busy on the device clock well beyond the host."""
+    tensor = take(16 * MIB, device)
+    for _ in range(20):
+        tensor.zero_()
+    assert not torch.neuron.current_stream(device).query()
+
+
 def consistent(device: torch.device) -> None:
     """Statistics and snapshot are two views of one state."""
     stats = torch.neuron.memory_stats(device)

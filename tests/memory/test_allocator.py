@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from .helpers import GIB, MIB, consistent, limit, take
+from .helpers import GIB, MIB, busy, consistent, limit, take
 
 
 def pointer(tensor: torch.Tensor) -> int:
@@ -16,6 +16,7 @@ def pointer(tensor: torch.Tensor) -> int:
 
 
 def test_sizes_are_rounded_and_aligned(device: torch.device) -> None:
+    kept = []
     for size, rounded in (
         (1, 512),
         (512, 512),
@@ -25,9 +26,9 @@ def test_sizes_are_rounded_and_aligned(device: torch.device) -> None:
         (3 * MIB + 5, 3 * MIB + 512),
     ):
         before = torch.neuron.memory_allocated(device)
-        tensor = take(size, device)
+        kept.append(take(size, device))
         assert torch.neuron.memory_allocated(device) - before == rounded
-        assert pointer(tensor) % 512 == 0
+        assert pointer(kept[-1]) % 512 == 0
         consistent(device)
     requested = torch.neuron.memory_stats(device)["requested_bytes.all.allocated"]
     assert requested == 1 + 512 + 513 + MIB + MIB + 1 + 3 * MIB + 5
@@ -147,13 +148,6 @@ def test_contents_survive_their_neighbours(device: torch.device) -> None:
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
-def busy(device: torch.device) -> None:
-    """Work that keeps the current stream busy on the device clock well beyond the host."""
-    a = torch.ones(2048, 256, device=device)
-    for _ in range(20):
-        a @ a.T
-
-
 @pytest.mark.parametrize("size", [4096, 4 * MIB])
 def test_a_block_belongs_to_its_stream(device: torch.device, size: int) -> None:
     side = torch.neuron.Stream(device)
@@ -216,7 +210,7 @@ def test_out_of_memory_says_who_holds_what(small: torch.device) -> None:
         take(90 * MIB, small)
     message = str(caught.value)
     for part in (
-        "NEURON out of memory. Tried to allocate 90.00 MiB. neuron:3 has a total capacity of 24.00 GiB of which ",
+        f"NEURON out of memory. Tried to allocate 90.00 MiB. {small} has a total capacity of 24.00 GiB of which ",
         " is free. 96.00 MiB allowed; ",
         "Of the allocated memory 15.00 MiB is allocated by PyTorch, and ",
         " is reserved by PyTorch but unallocated.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .helpers import MIB
+from .helpers import MIB, busy
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +55,7 @@ def test_a_block_in_flight_is_not_reused(device: torch.device) -> None:
     pinned = torch.ones(MIB, pin_memory=True)
     address = pinned.data_ptr()
     with torch.neuron.device(device), torch.neuron.stream(side):
-        a = torch.ones(2048, 256, device=device)
-        for _ in range(20):
-            a @ a.T
+        busy(device)
         there = pinned.to(device, non_blocking=True)
     del pinned
     assert torch.empty(MIB, pin_memory=True).data_ptr() != address

@@ -244,7 +244,9 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
         "=" * width,
         f"{'':18}PyTorch NEURON memory summary, device ID {index}".ljust(width),
         "-" * width,
-        f"{'':12}NEURON OOMs: {stats['num_ooms']:<11d} | {'':7}HBM map retries: {stats['num_alloc_retries']:<10d} ",
+        f"{'':11}NEURON OOMs: {stats['num_ooms']:<11d} | {'':8}HBM map retries: {stats['num_alloc_retries']:<8d}".ljust(
+            width
+        ),
         "=" * width,
         "        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ",
     ]
