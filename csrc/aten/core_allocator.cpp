@@ -264,11 +264,9 @@ void CoreAllocator::record_stream(void* ptr, int stream_core, device::StreamId s
 }
 
 void CoreAllocator::process_events() {
-  const device::Nanos now = device::host_now();
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     auto& queue = it->second;
-    // Not device::query(): asking costs the host time on the device clock, and no program asked.
-    while (!queue.empty() && queue.front().event.time <= now) {
+    while (!queue.empty() && device::passed(queue.front().event)) {
       Block* const block = queue.front().block;
       queue.pop_front();
       if (--block->events == 0) finish_free(block);

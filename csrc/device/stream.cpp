@@ -201,6 +201,12 @@ bool query(const Event& event) {
   return poll(c, event.time);
 }
 
+bool passed(const Event& event) {
+  Clock& c = clock();
+  std::lock_guard<std::mutex> lock(c.mutex);
+  return event.time <= c.host_now;
+}
+
 bool query_stream(int core, StreamId stream) {
   Clock& c = clock();
   std::lock_guard<std::mutex> lock(c.mutex);

@@ -31,6 +31,7 @@ void launch(int core, StreamId stream, const char* name, const Work& work);
 void record(Event& event, int core, StreamId stream);
 void wait(const Event& event, int core, StreamId stream);  // stream waits for event, also across cores
 bool query(const Event& event);                            // done at the host's present device time?
+bool passed(const Event& event);  // the same for the runtime itself: asking takes the host no time
 bool query_stream(int core, StreamId stream);
 void synchronize(const Event& event);  // host waits: its present moves forward
 void synchronize_stream(int core, StreamId stream);

@@ -33,6 +33,7 @@ class Variable(NamedTuple):
     since: str = "0.1.0"
     choices: tuple[str, ...] = ()
     minimum: int | None = None
+    maximum: int | None = None
 
     def parse(self, text: str) -> bool | int | float | str:
         """The typed value of `text`. ValueError that names the variable, the value and what is allowed."""
@@ -46,14 +47,16 @@ class Variable(NamedTuple):
                 raise self._error(text, "one of " + ", ".join(self.choices))
             return value
         if self.kind in ("int", "float"):
-            allowed = f"{'an integer' if self.kind == 'int' else 'a number'}" + (
-                "" if self.minimum is None else f" of at least {self.minimum}"
-            )
+            allowed = "an integer" if self.kind == "int" else "a number"
+            allowed += "" if self.minimum is None else f" of at least {self.minimum}"
+            allowed += "" if self.maximum is None else f" and at most {self.maximum}"
             try:
                 number = int(value) if self.kind == "int" else float(value)
             except ValueError:
                 raise self._error(text, allowed) from None
-            if self.minimum is not None and number < self.minimum:
+            low = number if self.minimum is None else self.minimum
+            high = number if self.maximum is None else self.maximum
+            if not low <= number <= high:
                 raise self._error(text, allowed)
             return number
         if self.kind == "cores":
@@ -183,15 +186,14 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_SEGMENT_ALLOCATOR_CONFIG",
         "text",
         "",
-        "kMaxSplitSizeBytes=N (blocks from this size on are kept whole) and kMaxNonSplitRoundingBytes=N (by how much "
-        "such a block may exceed a request), separated by a comma. Wins over PYTORCH_ALLOC_CONF. Neither is needed "
-        "against fragmentation here, because segments grow in place.",
+        "TorchNeuron's allocator options, kMaxSplitSizeBytes=BYTES and kMaxNonSplitRoundingBytes=BYTES, separated by "
+        "commas. They win over PyTorch's.",
     ),
     Variable(
         "TORCH_NEURONX_HOST_MEMORY_CHECK",
         "bool",
         "1",
-        "Before device memory is mapped, compare it with what the host has available, and raise when that is less.",
+        "Raise an error when the host cannot back the emulated HBM that is asked for; 0 leaves that to the system.",
     ),
     Variable(
         "TORCH_NEURONX_DEBUG_MEMORY",
@@ -204,8 +206,9 @@ VARIABLES: Mapping[str, Variable] = _table(
         "TORCH_NEURONX_TRACE_LENGTH",
         "int",
         "65536",
-        "Launches that the device's trace keeps, at most 16777216; older ones go.",
+        "Launches that the device's trace keeps; older ones go.",
         minimum=1,
+        maximum=1 << 24,
     ),
     # --- compiler
     Variable("TORCH_NEURONX_DEBUG_DIR", "path", "/tmp/neuron_backend", "Where compilation artifacts go.", "planned"),

@@ -89,10 +89,17 @@ void test_launch() {
   const Nanos before = host_now();
   launch(0, 0, "product", kProduct);
   const Cost c = cost(kProduct);
+  Event event;
+  record(event, 0, 0);
   CHECK(host_now() == before + c.dispatch);
   CHECK(stream_end(0, 0) == before + c.dispatch + c.total);
+  for (int i = 0; i < 3; ++i) CHECK(!passed(event));
+  CHECK(host_now() == before + c.dispatch);  // the runtime's own questions cost nothing
+  CHECK(!query(event));
+  CHECK(host_now() == before + c.dispatch + 1000);
   synchronize_core(0);
   CHECK(host_now() == stream_end(0, 0));
+  CHECK(passed(event) && query(event) && host_now() == event.time);
   const auto trace = trace_snapshot();
   CHECK(trace.size() == 1 && std::string(trace[0].name) == "product" && trace[0].cost.tensor == c.tensor);
 }

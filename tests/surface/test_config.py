@@ -40,6 +40,7 @@ def test_parse(name: str, text: str, value: object) -> None:
         ("TORCH_NEURONX_FALLBACK", "Warn", "one of allow, warn, raise"),
         ("TORCH_NEURONX_TRACE_LENGTH", "many", "an integer of at least 1"),
         ("TORCH_NEURONX_TRACE_LENGTH", "0", "an integer of at least 1"),
+        ("TORCH_NEURONX_TRACE_LENGTH", "99999999", "at most 16777216"),
         ("NEURON_RT_VISIBLE_CORES", "0-", "core numbers and ranges"),
         ("NEURON_RT_VISIBLE_CORES", "3-1", "core numbers and ranges"),
         ("NEURON_RT_VISIBLE_CORES", "1,0-2", "without repetition"),

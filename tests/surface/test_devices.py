@@ -219,6 +219,17 @@ print(seen)
     assert run_python(program).stdout.strip() == "['queued', 'at once']"
 
 
+def test_first_tensor_runs_what_waits(run_python) -> None:
+    program = """
+import torch
+seen = []
+torch.neuron._lazy_call(lambda: seen.append("queued"))
+torch.empty(1, device="neuron")  # PyTorch's C++ code calls torch.neuron._lazy_init
+print(seen)
+"""
+    assert run_python(program).stdout.strip() == "['queued']"
+
+
 def test_device_mesh_without_process_group_of_its_own(run_python) -> None:
     program = """
 import torch, torch.distributed as dist

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.run import determine_local_world_size
 from torch.utils.checkpoint import checkpoint
 
 
@@ -132,6 +133,10 @@ def load_elsewhere() -> bool:  # torch.load
     return False
 
 
+def torchrun() -> bool:  # torchrun --nproc-per-node=neuron
+    return determine_local_world_size("neuron") == 4
+
+
 def dropout_in_checkpoint() -> bool:  # torch.utils.checkpoint recomputes the forward pass with the same numbers
     seen = []
 
@@ -190,6 +195,8 @@ ROWS: list[tuple[str, Callable[[], bool]]] = [
     ("synchronize", synchronize),
     ("device", device_context),
     ("device_count", load_elsewhere),
+    ("device_count", torchrun),
+    ("is_available", torchrun),
     ("default_generators", graph_generators),
     ("_initialized", dropout_in_checkpoint),
     ("_get_generator", one_generator),
