@@ -26,6 +26,7 @@ class Verdict:
     samples: int = 0
     detail: str = ""  # of the first sample in that state
     sample: str = ""
+    inexact: int = 0  # samples equal within the tolerance, but not bit by bit
     fallbacks: dict[str, int] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -96,6 +97,7 @@ class Judge:
         self.info, self.name, self.dtype, self.device = info, name, dtype, device
         self.metadata_only = metadata_only
         self._tolerances: dict[torch.dtype, tables.Tolerance] = {}
+        self.exact = True  # whether every comparison since this was set found the same bits
 
     def tolerance(self, seen: torch.dtype) -> tables.Tolerance:
         if seen not in self._tolerances:
@@ -156,6 +158,8 @@ class Judge:
             )
         except AssertionError as error:
             raise Mismatch(f"{what}: {one_line(error).removeprefix('AssertionError: ')}") from None
+        if actual.layout != torch.strided or not bool(((actual == expected) | (actual != actual)).all()):
+            self.exact = False
 
     def equal(self, a: Any, b: Any) -> bool:
         """Whether two results of the same device agree."""

@@ -1,14 +1,16 @@
 """Every way to call an entry of the op database, run on the device and on the CPU.
 
 One (operator, dtype) pair has these variants, each with a verdict of its own (compare.Verdict):
-forward, method, inplace, out, noncontiguous, conj, neg, empty, backward, and, once an operator, error.
+forward, method, inplace, out, noncontiguous, conj, neg, empty, backward; in the full form also inplace backward and
+double backward. Once an operator: error (the database's error inputs) and unsupported (dtypes the CPU does not take).
 A result counts as native if no fallback was counted while the device ran it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,7 +18,6 @@ from torch.testing._internal.opinfo.core import OpInfo
 
 from conformance import tables
 from conformance.compare import (
-    Attempt,
     Counter,
     Judge,
     Mismatch,
@@ -26,14 +27,14 @@ from conformance.compare import (
     compare_errors,
     one_line,
     same_distribution,
-    same_storage,
 )
-from conformance.moving import Mover, Sample, map_structure, tensors_of
+from conformance.moving import Sample, map_structure, tensors_of
 
 Call = Callable[[Sample], Any]
 Phase = Callable[[str], None]  # told what is about to run, so that a crash can be attributed
 
 SEED = 20260
+FULL = 10  # a budget from which on the dear variants run too
 OUT_MODES = ("same", "strided", "empty", "wrong_size", "wrong_dtype", "wrong_device")
 
 
@@ -88,6 +89,17 @@ class OpEngine:
             table["empty"] = self.empty
         if info.supports_autograd and self.dtype in info.supported_backward_dtypes("cpu"):
             table["backward"] = self.backward
+            if self.budget >= FULL:
+                if info.supports_inplace_autograd and info.inplace_variant is not None:
+                    table["inplace backward"] = self.inplace_backward
+                if info.supports_gradgrad and self.dtype in (torch.float32, torch.float64):
+                    table["double backward"] = self.double_backward
+        return table
+
+    def error_variants(self) -> dict[str, Callable[[Verdict], None]]:
+        table: dict[str, Callable[[Verdict], None]] = {"unsupported": self.unsupported}
+        if self.info.error_inputs_func is not None:
+            table["error"] = self.error
         return table
 
     def samples(self) -> list[Sample]:
@@ -201,7 +213,7 @@ class OpEngine:
         if excused or not inputs or self.device == "cpu" or not any(t.numel() for t in tensors_of(outs)):
             return
         on_device = self.on(self.device, sample)
-        self.phase("device out=wrong_device")
+        self.phase(f"device|{sample.describe()} out=wrong_device")
         got = attempt(lambda: self.info.op(*on_device.args, **on_device.kwargs, out=outs))
         used = self.counter.take()
         if type(got.error) is RuntimeError:
@@ -219,18 +231,39 @@ class OpEngine:
             self.check(verdict, self.gradients, sample, moments=False)
 
     def gradients(self, sample: Sample) -> Any:
+        return self.gradients_of(sample.process(self.call_function(sample)), sample)
+
+    def gradients_of(self, result: Any, sample: Sample, create_graph: bool = False) -> Any:
+        """Gradients of the sample's leaves for a fixed gradient of the result; None if nothing depends on them."""
         leaves = [t for t in sample.tensors() if t.requires_grad]
-        result = sample.process(self.info.op(*sample.args, **sample.kwargs))
         outputs = [t for t in tensors_of(result) if t.requires_grad]
-        if not outputs:
+        if not outputs or not leaves:
             return None
-        ones = []
+        seeds = []
         for i, t in enumerate(outputs):
             generator = torch.Generator().manual_seed(SEED + i)
-            shape = t.shape
-            noise = torch.randn(shape, generator=generator, dtype=torch.complex64 if t.is_complex() else torch.float32)
-            ones.append(noise.to(t.dtype).to(t.device))
-        return list(torch.autograd.grad(outputs, leaves, ones, allow_unused=True))
+            kind = torch.complex64 if t.is_complex() else torch.float32
+            seeds.append(torch.randn(t.shape, generator=generator, dtype=kind).to(t.dtype).to(t.device))
+        return list(torch.autograd.grad(outputs, leaves, seeds, allow_unused=True, create_graph=create_graph))
+
+    def inplace_backward(self, verdict: Verdict) -> None:
+        def call(sample: Sample) -> Any:
+            leaf = sample.args[0]
+            changed = Sample((map_tensors(torch.clone, leaf), *sample.args[1:]), sample.kwargs, sample.process)
+            result = self.info.inplace_variant(*changed.args, **changed.kwargs)
+            return self.gradients_of(sample.process(result), sample)
+
+        for raw in spread(self.info.sample_inputs("cpu", self.dtype, requires_grad=True), self.budget // 4):
+            if not raw.broadcasts_input:
+                self.check(verdict, call, Sample.of(raw), moments=False)
+
+    def double_backward(self, verdict: Verdict) -> None:
+        def call(sample: Sample) -> Any:
+            first = self.gradients_of(sample.process(self.call_function(sample)), sample, create_graph=True)
+            return self.gradients_of(first, sample)
+
+        for raw in spread(self.info.sample_inputs("cpu", self.dtype, requires_grad=True), self.budget // 4):
+            self.check(verdict, call, Sample.of(raw), moments=False)
 
     def error(self, verdict: Verdict) -> None:
         """The database's error inputs: the exact type that the CPU raises, and a message that matches upstream's."""
@@ -239,7 +272,7 @@ class OpEngine:
             expected = attempt(lambda sample=sample: self.call_function(self.on("cpu", sample)))
             if expected.error is None:
                 continue  # the database describes another device's error
-            self.phase("device error input")
+            self.phase(f"device|{sample.describe()}")
             got = attempt(lambda sample=sample: self.call_function(self.on(self.device, sample)))
             self.counter.reset()
             if problem := compare_errors(got, expected):
@@ -250,6 +283,16 @@ class OpEngine:
                 )
             else:
                 verdict.add("native")
+
+    def unsupported(self, verdict: Verdict) -> None:
+        """Dtypes that the CPU does not take: the device raises the same type of exception, or computes the same."""
+        for dtype in tables.HARDWARE_DTYPES:
+            if dtype in self.info.dtypes:
+                continue
+            found = attempt(lambda dtype=dtype: spread(self.info.sample_inputs("cpu", dtype, requires_grad=False), 1))
+            for raw in found.value or ():
+                self.judge = Judge(self.info, self.name, dtype, self.device, self.name in tables.METADATA_ONLY)
+                self.check(verdict, self.call_function, Sample.of(raw), same_error="native")
 
     # --- one call -----------------------------------------------------------------------------------------------------
     def call_function(self, sample: Sample) -> Any:
@@ -272,17 +315,19 @@ class OpEngine:
         inputs: bool = False,
         note: str = "",
         moments: bool = True,
+        same_error: str = "",
     ) -> None:
         """Runs `call` on both devices and adds the outcome to `verdict`.
 
-        `aliasing` compares which inputs the results share memory with, `inputs` compares the inputs afterwards.
+        `aliasing` compares which inputs the results share memory with, `inputs` compares the inputs afterwards, and
+        `same_error` is the verdict for the same exception on both (by default such a sample does not count).
         """
         described = sample.describe() + (f" {note}" if note else "")
         cpu_sample, device_sample = self.on("cpu", sample), self.on(self.device, sample)
-        self.phase(f"cpu {note}")
+        self.phase(f"cpu|{described}")
         torch.manual_seed(SEED)
         expected = attempt(lambda: call(cpu_sample))
-        self.phase(f"device {note}")
+        self.phase(f"device|{described}")
         torch.manual_seed(SEED)
         self.counter.reset()
         got = attempt(lambda: call(device_sample))
@@ -290,14 +335,18 @@ class OpEngine:
         if expected.error is not None or got.error is not None:
             if problem := compare_errors(got, expected):
                 verdict.add("error", problem, described)
+            elif same_error:
+                verdict.add(same_error)
             return
         try:
             if self.random and self.draws(call, sample, expected.value):
                 self.check_draws(call, sample, got.value, expected.value, moments)
             else:
+                self.judge.exact = True
                 self.judge.compare(got.value, expected.value)
+                verdict.inexact += not self.judge.exact
                 if inputs:
-                    self.judge.compare(device_sample.args, cpu_sample.args, "input")
+                    self.judge.compare(device_sample.tensors(), cpu_sample.tensors(), "input", on_device=False)
             if aliasing:
                 compare_aliasing(got.value, device_sample.tensors(), expected.value, cpu_sample.tensors())
         except Mismatch as mismatch:
@@ -387,21 +436,9 @@ def make_out(result: torch.Tensor, mode: str) -> torch.Tensor | None:
         return torch.empty(0, dtype=result.dtype)
     if mode == "wrong_size":
         return torch.full((*result.shape, 2), fill, dtype=result.dtype)
-    wrong = torch.float64 if not (result.is_floating_point() or result.is_complex()) else torch.int64
+    wrong = torch.float32 if not (result.is_floating_point() or result.is_complex()) else torch.int64
     return torch.full(result.shape, fill, dtype=wrong)
 
 
 def matches(pattern: str, error: Exception | None) -> bool:
-    import re
-
     return re.search(pattern, str(error)) is not None
-
-
-def iterate_pairs(database: Iterable[OpInfo]) -> Iterator[tuple[OpInfo, torch.dtype]]:
-    """All (operator, dtype) pairs of the CPU's declared support: 6,121 of them in torch 2.13."""
-    for info in database:
-        for dtype in sorted(info.dtypes, key=str):
-            yield info, dtype
-
-
-__all__ = ["Attempt", "Mover", "OpEngine", "iterate_pairs", "op_name", "same_storage", "spread"]

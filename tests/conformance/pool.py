@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 _CONTEXT = multiprocessing.get_context("fork")
-_NOTE_BYTES = 256
+_NOTE_BYTES = 512
 
 
 class Task(NamedTuple):
@@ -37,7 +37,7 @@ Runner = Callable[[Task, set[str], Callable[[str], None]], Iterable[tuple[str, d
 
 
 class Note:
-    """A short text in memory that outlives the process that wrote it: `variant|what is about to run`."""
+    """A short text in memory that outlives the process that wrote it: `variant|what is about to run|sample`."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _NOTE_BYTES)
@@ -184,13 +184,14 @@ class Pool:
         return self._crashed(slot, states[slot.task], f"no answer for {self._limit:.0f} s")
 
     def _crashed(self, slot: _Slot, state: _State, reason: str) -> bool:
-        variant, _, phase = slot.note.read().partition("|")
+        variant, phase, sample = [*slot.note.read().split("|", 2), "", ""][:3]
         tail = slot.errors.read_text(errors="replace").strip().splitlines()[-40:] if slot.errors.exists() else []
         state.crashes += 1
         state.seconds += time.monotonic() - slot.started
         state.results[variant or f"crash{state.crashes}"] = {
             "state": "crash",
             "samples": 1,
+            "sample": sample,
             "detail": f"{reason} while {phase or 'starting'}",
             "notes": [line for line in tail if line.strip()][:12],
         }

@@ -147,7 +147,7 @@ def update_known(results: Results) -> int:
             merged[key] = (row["state"], row["error"], tuple(row["sizes"]), row["reason"])
     groups: dict[tuple[Any, ...], list[str]] = collections.defaultdict(list)
     for key, value in sorted(merged.items()):
-        groups[(key.kind, key.name, key.variant, *value)].append(key.dtype)
+        groups[(key.kind, key.name, key.variant) + value].append(key.dtype)
     out = [
         {
             "kind": kind, "name": name, "variant": variant, "dtypes": sorted(dtypes), "state": state,
@@ -199,6 +199,12 @@ def findings(results: Results) -> str:
         lines += [f"  - {name}: {' '.join(sorted(what))[:200]}" for name, what in list(by_name.items())[:25]]
         if len(by_name) > 25:
             lines.append(f"  - and {len(by_name) - 25} more: {' '.join(list(by_name)[25:])[:600]}")
+    lines += ["", "## Equal within the tolerance, but not bit by bit"]
+    inexact: dict[str, list[str]] = collections.defaultdict(list)
+    for key, verdict in results.verdicts():
+        if verdict.get("inexact"):
+            inexact[key.name].append(f"{key.dtype}:{key.variant}")
+    lines += [f"- {name}: {' '.join(found)[:200]}" for name, found in sorted(inexact.items())]
     lines += ["", "## Fallbacks by operator (pairs touched)"]
     for op, pairs in sorted(left.items(), key=lambda kv: -len(kv[1])):
         lines.append(f"- {op}: {len(pairs)}: {' '.join(sorted(pairs)[:8])}")

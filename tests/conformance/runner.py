@@ -45,8 +45,7 @@ def tasks(kinds: set[str], dtypes: set[str] | None) -> list[Task]:
     if "op" in kinds:
         for name, info in ops().items():
             found += [Task("op", name, dtype_name(d)) for d in sorted(info.dtypes, key=str)]
-            if info.error_inputs_func is not None:
-                found.append(Task("error", name, "-"))
+            found.append(Task("error", name, "-"))
     if "module" in kinds:
         found += modules.tasks()
     if "optimizer" in kinds:
@@ -88,7 +87,7 @@ class Run:
             info = ops()[task.name]
             dtype = dtype_of(task.dtype) if task.kind == "op" else torch.float32
             runner = engine.OpEngine(info, dtype, self.device, self.budget, self.counter, announce)
-            return runner.variants() if task.kind == "op" else {"error": runner.error}
+            return runner.variants() if task.kind == "op" else runner.error_variants()
         if task.kind == "module":
             return modules.variants(task, self.device, self.budget, self.counter, announce)
         if task.kind == "optimizer":

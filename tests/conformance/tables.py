@@ -32,6 +32,7 @@ METADATA_ONLY = {
 
 # The CPU returns uninitialised memory for a batch without elements.
 UNDEFINED_WHEN_EMPTY = {
+    "nn.functional.multi_margin_loss": "the CPU kernel returns before it writes the result",
     "nn.functional.multilabel_margin_loss": "the CPU kernel returns before it writes the result",
 }
 

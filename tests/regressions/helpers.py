@@ -23,15 +23,18 @@ def assert_same(function, *tensors):
 
 
 class Dispatched(TorchDispatchMode):
-    """Names of the operators that reach the dispatcher below autograd."""
+    """Names of the operators on tensors of the device that reach the dispatcher below autograd."""
 
     def __init__(self):
         super().__init__()
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        tensors = torch.utils._pytree.tree_leaves((args, kwargs, result))
+        if any(isinstance(t, torch.Tensor) and t.device.type == DEVICE for t in tensors):
+            self.names.append(str(func))
+        return result
 
 
 def assert_fell_back(name):

@@ -33,7 +33,7 @@ class Misuse(NamedTuple):
 
 
 def dev(*shape: int, **kwargs: Any) -> torch.Tensor:
-    return torch.ones(*shape, device=DEVICE, **kwargs)
+    return torch.ones(shape, device=DEVICE, **kwargs)
 
 
 def index(*values: int, on: str = DEVICE) -> torch.Tensor:
@@ -41,7 +41,7 @@ def index(*values: int, on: str = DEVICE) -> torch.Tensor:
 
 
 def cpu(*shape: int, **kwargs: Any) -> torch.Tensor:
-    return torch.ones(*shape, **kwargs)
+    return torch.ones(shape, **kwargs)
 
 
 def other_core() -> torch.Tensor:
@@ -90,6 +90,7 @@ TWO = "Expected all tensors to be on the same device, but found at least two dev
 ONE_OFF = "Expected all tensors to be on the same device"
 SIZES = "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"
 ORDINAL = "invalid device ordinal"
+TYPE_NAMES = "PyTorch rewrites type names in messages for the CPU and CUDA only"
 COUNT = torch.neuron.device_count()
 
 DEVICES = [
@@ -105,7 +106,8 @@ DEVICES = [
     Misuse("bmm", lambda: torch.bmm(dev(1, 2, 3), cpu(1, 3, 2)), RuntimeError, ONE_OFF),
     Misuse("linear", lambda: nn.Linear(3, 2)(dev(1, 3)), RuntimeError, ONE_OFF),
     Misuse("convolution", lambda: nn.Conv2d(1, 1, 3)(dev(1, 1, 4, 4)), RuntimeError,
-           "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same"),
+           "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+           text=ONE_OFF, why="one text for every mix of devices"),
     Misuse("batch norm", lambda: nn.BatchNorm1d(3)(dev(2, 3)), RuntimeError, ONE_OFF),
     Misuse("layer norm", lambda: nn.LayerNorm(3)(dev(2, 3)), RuntimeError, ONE_OFF),
     Misuse("embedding", lambda: F.embedding(index(1, on="cpu"), dev(3, 2)), RuntimeError, ONE_OFF),
@@ -120,7 +122,8 @@ DEVICES = [
     Misuse("out on the cpu", lambda: torch.add(dev(3), dev(3), out=cpu(3)), RuntimeError, ONE_OFF),
     Misuse("optimizer", lambda: torch._fused_adamw_([dev(2)], [cpu(2)], [dev(2)], [dev(2)], [], [dev()], lr=0.1,
            beta1=0.9, beta2=0.9, weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False), RuntimeError),
-    Misuse("gradient", lambda: dev(3).requires_grad_().sum().backward(cpu()), RuntimeError),
+    Misuse("gradient", lambda: (dev(3).requires_grad_() * 2).backward(cpu(3)), RuntimeError,
+           "invalid gradient at index 0 - expected device cuda:0 but got cpu"),
     Misuse("empty, no such device", lambda: torch.empty(2, device=f"{DEVICE}:{COUNT}"), RuntimeError, ORDINAL),
     Misuse("to, no such device", lambda: cpu(2).to(f"{DEVICE}:99"), RuntimeError, ORDINAL),
     Misuse("set_device", lambda: torch.neuron.set_device(99), RuntimeError, ORDINAL),
@@ -128,7 +131,8 @@ DEVICES = [
            "Expected a cuda device, but got: cpu"),
     Misuse("synchronize", lambda: torch.neuron.synchronize(99), RuntimeError, ORDINAL),
     Misuse("device context", lambda: torch.neuron.device(99).__enter__(), RuntimeError, ORDINAL),
-    Misuse("properties", lambda: torch.neuron.get_device_properties(99), AssertionError, "Invalid device id"),
+    Misuse("properties", lambda: torch.neuron.get_device_properties(99), RuntimeError,
+           "Invalid device id", text=ORDINAL, why="one text for every ordinal"),
     Misuse("device string", lambda: torch.device("neuron:x"), RuntimeError, "Invalid device string: 'cuda:x'"),
     Misuse("accelerator index", lambda: torch.accelerator.set_device_index(99), RuntimeError, ORDINAL),
 ]  # fmt: skip
@@ -157,7 +161,7 @@ INDICES = [
            "gather(): Expected dtype int32/int64 for index"),
     Misuse("too many indices", lambda: dev(3)[0, 0], IndexError, "too many indices for tensor of dimension 1"),
     Misuse("one_hot", lambda: F.one_hot(index(5), 3), RuntimeError,
-           text="Class values must be smaller than num_classes.", why="CUDA: device-side assert"),
+           text="index 5 is out of bounds for dimension 1 with size 3", why="CUDA: device-side assert"),
 ]  # fmt: skip
 
 SHAPES_AND_TYPES = [
@@ -174,7 +178,8 @@ SHAPES_AND_TYPES = [
     Misuse("convolution channels", lambda: F.conv2d(dev(1, 2, 4, 4), dev(1, 3, 3, 3)), RuntimeError,
            "Given groups=1, weight of size [1, 3, 3, 3], expected input[1, 2, 4, 4] to have 3 channels"),
     Misuse("convolution dtypes", lambda: F.conv2d(dev(1, 1, 4, 4), dev(1, 1, 3, 3, dtype=torch.float16)), RuntimeError,
-           "Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same"),
+           "Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same",
+           text="expected scalar type Float but found Half", why="the CPU library's text"),
     Misuse("item of many", lambda: dev(2).item(), RuntimeError,
            "a Tensor with 2 elements cannot be converted to Scalar"),
     Misuse("result type", lambda: index(1).add_(0.5), RuntimeError,
@@ -197,7 +202,8 @@ SHAPES_AND_TYPES = [
     Misuse("backward twice", twice_backward, RuntimeError, "Trying to backward through the graph a second time"),
     Misuse("modified for backward", modified_for_backward, RuntimeError,
            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-           "[torch.cuda.FloatTensor [3]]"),
+           "[torch.cuda.FloatTensor [3]]",
+           text="has been modified by an inplace operation: [neuronFloatType [3]]", why=TYPE_NAMES),
     Misuse("expanded in place", lambda: dev(1).expand(3).add_(1), RuntimeError,
            "unsupported operation: more than one element of the written-to tensor refers to a single memory location"),
 ]  # fmt: skip
@@ -213,7 +219,8 @@ RUNTIME = [
            "Invalid fraction value: 2.0. Allowed range: 0~1"),
     Misuse("memory of no device", lambda: torch.neuron.mem_get_info(99), RuntimeError, ORDINAL),
     Misuse("pinning device memory", lambda: dev(2).pin_memory(), RuntimeError,
-           "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned"),
+           "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned",
+           text="cannot pin 'neuronFloatType' only dense CPU tensors can be pinned", why=TYPE_NAMES),
     Misuse("generator of the cpu", lambda: torch.rand(2, device=DEVICE, generator=torch.Generator()), RuntimeError,
            "Expected a 'cuda' device type for generator but found 'cpu'"),
     Misuse("generator on the cpu", lambda: torch.rand(2, generator=torch.Generator(DEVICE)), RuntimeError,
@@ -222,9 +229,9 @@ RUNTIME = [
            RuntimeError, "RNG state is wrong size"),
     Misuse("generator state, dtype", lambda: torch.Generator(DEVICE).set_state(torch.zeros(16)), TypeError,
            "expected a torch.ByteTensor"),
-    Misuse("events not recorded", lambda: elapsed(True, False), RuntimeError,
+    Misuse("events not recorded", lambda: elapsed(True, False), ValueError,
            "Both events must be recorded before calculating elapsed time."),
-    Misuse("events without timing", lambda: elapsed(False, True), RuntimeError,
+    Misuse("events without timing", lambda: elapsed(False, True), ValueError,
            "Both events must be created with argument 'enable_timing=True'."),
     Misuse("stream of another device", lambda: torch.neuron.Stream(device="cpu"), Exception),
     Misuse("stream of no device", lambda: torch.neuron.Stream(device=99), RuntimeError, ORDINAL),
@@ -240,10 +247,8 @@ RUNTIME = [
            text="Could not run 'aten::quantize_per_tensor'"),
     Misuse("fallback policy", lambda: torch_neuronx.set_fallback_policy("never"), ValueError,
            text="fallback policy 'never' is not one of allow, warn, raise"),
-    Misuse("strict mode, dtype", lambda: strict(lambda: dev(2, dtype=torch.float64).exp()), RuntimeError,
-           text="float64"),
-    Misuse("autocast without a device", lambda: torch.autocast("nothing"), RuntimeError,
-           text="User specified an unsupported autocast device_type 'nothing'"),
+    Misuse("strict mode, dtype", lambda: strict(lambda: dev(2, dtype=torch.float64).exp()), NotImplementedError,
+           text="Double, a type that Trainium does not compute in"),
 ]  # fmt: skip
 
 TABLE = [*DEVICES, *INDICES, *SHAPES_AND_TYPES, *RUNTIME]
@@ -274,6 +279,14 @@ def test_the_program_goes_on_after_each_mistake():
             misuse.call()
         assert (dev(2) + 1).tolist() == [2.0, 2.0], f"broken after: {misuse.label}"
     assert torch.neuron.current_device() == 0
+
+
+def test_autocast_to_an_integer_type_warns_and_is_off():
+    with (
+        pytest.warns(UserWarning, match="In neuron autocast, but the target dtype is not supported"),
+        torch.autocast(DEVICE, dtype=torch.int32),
+    ):
+        assert (dev(2, 2) @ dev(2, 2)).dtype == torch.float32
 
 
 def test_out_of_memory_names_what_is_needed():

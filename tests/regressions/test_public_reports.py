@@ -170,7 +170,7 @@ def test_10_pytorch_147584_random_numbers_of_a_sharded_tensor(run_python):
 import sys, torch, torch.distributed as dist
 from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
-dist.init_process_group(backend="fake", rank=int(sys.argv[1]), world_size=2, store=FakeStore())
+dist.init_process_group(backend="cpu:fake,neuron:fake", rank=int(sys.argv[1]), world_size=2, store=FakeStore())
 mesh = torch.distributed.device_mesh.init_device_mesh("neuron", (2,))
 x = DTensor.from_local(torch.ones(64, device="neuron"), mesh, [Shard(0)], run_check=False)
 torch.manual_seed(3)
