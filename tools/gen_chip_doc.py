@@ -33,13 +33,13 @@ print(trn2.hbm_bytes // 2**30, "GiB:", trn2.hbm_bytes.source)
 ```
 
 A *logical NeuronCore*, which is one `neuron` device, is made of one or two physical ones (`NEURON_LOGICAL_NC_CONFIG`,
-2 by default). Two physical cores share one stack of HBM, so a device has a whole stack at LNC 2 and half of one at LNC 1.
+2 by default). Two physical cores share one stack of HBM: a device has a whole stack at LNC 2 and half of one at LNC 1.
 
-`TORCH_NEURONX_INSTANCE_TYPE` chooses the machine; `NEURON_PLATFORM_TARGET_OVERRIDE=trn3` chooses the smallest machine of
-a generation. A process sees one machine; an UltraServer is several of them.
+`TORCH_NEURONX_INSTANCE_TYPE` chooses the machine; `NEURON_PLATFORM_TARGET_OVERRIDE=trn3` chooses the smallest machine
+of a generation. A process sees one machine; an UltraServer is several of them.
 
-In the tables of the chips, HBM and NeuronLink figures are of the whole chip, the link to the host is of a logical core in
-one direction, and everything else is of one physical core. "xpu-perf" is a public set of micro-benchmarks of
+In the tables of the chips, HBM and NeuronLink figures are of the whole chip, the link to the host is of a logical core
+in one direction, and everything else is of one physical core. "xpu-perf" is a public set of micro-benchmarks of
 torch-neuronx 2.12.3 on one LNC 2 core of a trn2.3xlarge, September 2026.
 """
 
@@ -87,9 +87,8 @@ def page() -> str:
         network = with_unit("_bits_per_second", efa) if efa else "not published"
         cores = instance.chips * chip.cores // 2
         memory = with_unit("_bytes", chip.hbm_bytes * 2 // chip.cores)
-        lines.append(
-            f"| `{instance.name}`{default} | {chip.name} | {instance.chips} | {cores} | {memory} | {whole} | {network} |"
-        )
+        cells = (f"`{instance.name}`{default}", chip.name, instance.chips, cores, memory, whole, network)
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     lines += ["", "The type names of the machines in Trn3 UltraServers are not published: `trn3-gen1` and `trn3-gen2`"]
     lines += ["are names of this package.", ""]
     for chip in chips.CHIPS.values():

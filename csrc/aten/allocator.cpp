@@ -14,8 +14,7 @@
 namespace neuron::aten {
 namespace {
 
-constexpr int kMaxCores = 128;  // DeviceIndex is an int8
-std::atomic<CoreAllocator*> cores[kMaxCores];
+std::atomic<CoreAllocator*> cores[device::kMaxVisibleCores];
 std::mutex cores_mutex;
 
 // Nothing here is ever destroyed: tensors may outlive every static object.
@@ -70,13 +69,12 @@ class NeuronAllocator final : public c10::DeviceAllocator {
 }  // namespace
 
 CoreAllocator* existing_core_allocator(int core) noexcept {
-  return core >= 0 && core < kMaxCores ? cores[core].load(std::memory_order_acquire) : nullptr;
+  return core >= 0 && core < device::kMaxVisibleCores ? cores[core].load(std::memory_order_acquire) : nullptr;
 }
 
 CoreAllocator& core_allocator(int core) {
   if (CoreAllocator* const existing = existing_core_allocator(core)) return *existing;
   check_ordinal(core);
-  TORCH_INTERNAL_ASSERT(core < kMaxCores);
   std::lock_guard<std::mutex> lock(cores_mutex);
   CoreAllocator* made = cores[core].load();
   if (made == nullptr) cores[core].store(made = new CoreAllocator(core), std::memory_order_release);

@@ -16,7 +16,7 @@ c10::DataPtr allocate(int core, size_t bytes);
 void free_memory(void* ptr);                  // the deleter of allocate()'s DataPtr
 bool owns(const c10::DataPtr& ptr) noexcept;  // came from allocate(): deleter comparison, no lock
 
-// Share of the core's HBM that this process may map, in (0, 1]; beyond it allocations fail as if HBM were that small.
+// Share of the core's HBM that this process may map, in [0, 1]; beyond it allocations fail as if HBM were that small.
 void set_memory_fraction(int core, double fraction);
 double memory_fraction(int core);
 

@@ -2,12 +2,14 @@
 
 #include <c10/core/AllocatorConfig.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "aten/block.h"
 
@@ -54,21 +56,36 @@ SegmentConfig parse(const std::string& text) {
   return config;
 }
 
-}  // namespace
-
-AllocatorConfig allocator_config() {
-  static const SegmentConfig own = [] {
+const SegmentConfig& own_config() {
+  static const SegmentConfig config = [] {
     const char* text = std::getenv(kVariable);
     return parse(text == nullptr ? "" : text);
   }();
-  return {own.max_split_size.value_or(AcceleratorAllocatorConfig::max_split_size()),
-          own.max_non_split_rounding.value_or(AcceleratorAllocatorConfig::max_non_split_rounding_size()),
+  return config;
+}
+
+}  // namespace
+
+size_t max_split_size() {
+  const auto& own = own_config().max_split_size;
+  return own ? *own : AcceleratorAllocatorConfig::max_split_size();
+}
+
+AllocatorConfig allocator_config() {
+  const auto rounding = own_config().max_non_split_rounding;
+  return {max_split_size(), rounding ? *rounding : AcceleratorAllocatorConfig::max_non_split_rounding_size(),
           AcceleratorAllocatorConfig::garbage_collection_threshold()};
 }
 
 size_t round_size(size_t bytes) {
   if (bytes < kGranule) return kGranule;
-  const size_t divisions = AcceleratorAllocatorConfig::roundup_power2_divisions(bytes);
+  // One number for each power of two from 1 MiB to 64 GiB. AcceleratorAllocatorConfig has a function for this, which
+  // costs as much as the rest of a small allocation.
+  static const std::vector<size_t>& intervals = AcceleratorAllocatorConfig::roundup_power2_divisions();
+  constexpr size_t kFirst = 20;
+  const size_t log = std::bit_width(bytes) - 1;
+  const size_t interval = std::min(log < kFirst ? 0 : log - kFirst, intervals.size() - 1);
+  const size_t divisions = intervals.empty() ? 0 : intervals[interval];
   if (divisions > 1 && bytes > kGranule * divisions) {
     // The next of `divisions` equal steps between two powers of two; each step is a multiple of the granule here.
     const size_t step = std::bit_floor(bytes) / std::bit_floor(divisions);

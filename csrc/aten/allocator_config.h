@@ -10,6 +10,7 @@ struct AllocatorConfig {
   double collection_threshold;    // share of the limit from which old free pages are given back; 0: never
 };
 
+size_t max_split_size();             // allocator_config().max_split_size, for the usual path
 AllocatorConfig allocator_config();  // throws c10::ValueError: an option is unknown or not a number
 size_t round_size(size_t bytes);     // to the granule, or to PYTORCH_ALLOC_CONF's roundup_power2_divisions
 

@@ -12,6 +12,7 @@
 
 #include "aten/allocator.h"
 #include "aten/block.h"
+#include "aten/memory_counters.h"
 #include "aten/memory_history.h"
 #include "device/heap.h"
 #include "device/stream.h"
@@ -29,7 +30,7 @@ class CoreAllocator {
   void* allocate(size_t bytes, device::StreamId stream);  // throws c10::OutOfMemoryError
   void free(void* ptr);
   void record_stream(void* ptr, int stream_core, device::StreamId stream);
-  void release_cache();  // gives every free page back to the host
+  void release_cache();  // waits for streams that hold freed blocks, and gives every free page back to the host
 
   void set_fraction(double fraction);
   double fraction() const;
@@ -38,8 +39,10 @@ class CoreAllocator {
   void reset_peak();
   std::vector<PoolReport> pools() const;
 
-  std::vector<SegmentInfo> segments();  // for snapshots, in address order
-  TraceRing& trace() { return trace_; }
+  std::vector<SegmentInfo> segments() const;  // for snapshots, in address order
+  std::vector<TraceEntry> trace() const;      // history, oldest first
+  void clear_trace();
+  void note_snapshot();  // marks this moment in the history
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -57,6 +60,11 @@ class CoreAllocator {
     Block* first = nullptr;
     Block* at[device::Heap::kPage / kGranule] = {};  // blocks in use, by their first granule
   };
+  struct Recent {  // size 0: empty
+    size_t size = 0;
+    device::StreamId stream = 0;
+    Block* block = nullptr;
+  };
   struct Waiting {
     device::Event event;
     Block* block;
@@ -67,8 +75,11 @@ class CoreAllocator {
   void use(Block* block, size_t size, size_t requested);
   void finish_free(Block* block);
   Block* merge(Block* block);
+  void settle(Block* block);
+  bool settle_recent();
   SmallIndex& small_index(device::StreamId stream);
   Block*& used_at(const char* ptr);
+  [[noreturn]] void fail_pointer(const void* ptr) const;
   void insert_free(Block* block);
   void remove_free(Block* block);
   void link_before(Block* block, Block* next);
@@ -76,7 +87,10 @@ class CoreAllocator {
   void unlink(Block* block);
   void process_events();
   void synchronize_events();
-  void note(Action action, const char* addr, size_t size, device::StreamId stream, const Context& context);
+  void note(Action action, const char* addr, size_t size, device::StreamId stream, const Context& context) {
+    if (C10_UNLIKELY(recording_history())) add_to_trace(action, addr, size, stream, context);
+  }
+  void add_to_trace(Action action, const char* addr, size_t size, device::StreamId stream, const Context& context);
 
   // core_pages.cpp: pages of HBM
   uint64_t limit() const;
@@ -86,7 +100,8 @@ class CoreAllocator {
   Place find_place(size_t size, device::StreamId stream) const;
   Block* map_arena(const Place& place, size_t size, device::StreamId stream);
   Block* map_segment(device::StreamId stream);
-  void count_map(int64_t segments, uint64_t bytes, Block* block);
+  void count_map(bool small, int64_t segments, uint64_t bytes);
+  void count_unmap(bool small, int64_t segments, uint64_t bytes);
   uint64_t release(uint64_t bytes, const Block* spare_last);
   uint64_t unmap_arena(Block* block, uint64_t bytes);
   uint64_t unmap_segment(Block* block);
@@ -100,6 +115,8 @@ class CoreAllocator {
   BlockStore store_;
   std::unordered_map<device::StreamId, std::unique_ptr<SmallIndex>> small_;
   std::pair<device::StreamId, SmallIndex*> last_small_{kNoStream, nullptr};
+  Recent recent_[8];
+  uint32_t recent_next_ = 0;
   LargeIndex large_;
   Block* arena_first_ = nullptr;
   std::vector<std::unique_ptr<Segment>> segments_;  // by page of the small pool; nullptr: not mapped
@@ -109,7 +126,8 @@ class CoreAllocator {
   std::map<std::pair<int, device::StreamId>, std::deque<Waiting>> waiting_;
   uint64_t tick_ = 0;
   double fraction_ = 1.0;
-  Stats stats_;
+  MemoryCounters counters_;
+  Stats stats_;  // the ones that have no counter
   TraceRing trace_;
 };
 

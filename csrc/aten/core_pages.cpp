@@ -84,7 +84,7 @@ CoreAllocator::Place CoreAllocator::find_place(size_t size, device::StreamId str
   Place place;
   // Growing a free block in place maps the least. Blocks kept whole (max_split_size) do not grow.
   constexpr int kCandidates = 16;
-  if (allocator_config().max_split_size == SIZE_MAX) {
+  if (max_split_size() == SIZE_MAX) {
     int seen = 0;
     large_.largest_first(stream, [&](Block* block) {
       for (Block* gap : {block->next, block->prev}) {
@@ -99,13 +99,16 @@ CoreAllocator::Place CoreAllocator::find_place(size_t size, device::StreamId str
   return place;
 }
 
-void CoreAllocator::count_map(int64_t segments, uint64_t bytes, Block* block) {
-  for (const size_t i : {size_t{0}, size_t{block->small ? 1u : 2u}}) {
-    stats_.reserved_bytes[i].increase(bytes);
-    if (segments > 0) stats_.segment[i].increase(segments);
-    if (segments < 0) stats_.segment[i].decrease(-segments);
-  }
+void CoreAllocator::count_map(bool small, int64_t segments, uint64_t bytes) {
+  counters_.reserved_bytes.up(small, bytes);
+  counters_.segment.change(small, segments);
   ++stats_.num_device_alloc;
+}
+
+void CoreAllocator::count_unmap(bool small, int64_t segments, uint64_t bytes) {
+  counters_.reserved_bytes.down(small, bytes);
+  counters_.segment.change(small, segments);
+  ++stats_.num_device_free;
 }
 
 // Maps pages of a gap and joins them with the free blocks around; nullptr: over capacity.
@@ -116,7 +119,7 @@ Block* CoreAllocator::map_arena(const Place& place, size_t size, device::StreamI
   large_.remove(gap);
   Block* block = gap;
   if (gap->size > place.bytes) {
-    block = store_.make(start, place.bytes, stream, Block::State::kFree, /*small=*/false);
+    block = store_.make(start, place.bytes, stream, Block::State::kFree);
     gap->size -= place.bytes;
     if (place.downwards) {
       link_after(block, gap);
@@ -130,8 +133,8 @@ Block* CoreAllocator::map_arena(const Place& place, size_t size, device::StreamI
     block->state = Block::State::kFree;
   }
   block->freed_at = ++tick_;
-  count_map(1 - mapped_for(block->prev, stream) - mapped_for(block->next, stream), place.bytes, block);
-  if (size >= allocator_config().max_split_size) stats_.oversize_segments.increase(1);
+  count_map(/*small=*/false, 1 - mapped_for(block->prev, stream) - mapped_for(block->next, stream), place.bytes);
+  if (size >= max_split_size()) stats_.oversize_segments.increase(1);
   note(Action::SEGMENT_MAP, start, place.bytes, stream, nullptr);
   block = merge(block);
   insert_free(block);
@@ -147,11 +150,11 @@ Block* CoreAllocator::map_segment(device::StreamId stream) {
   } else {
     spare_pages_.pop_back();
   }
-  Block* const block = store_.make(start, kPage, stream, Block::State::kFree, /*small=*/true);
+  Block* const block = store_.make(start, kPage, stream, Block::State::kFree, &small_index(stream));
   block->freed_at = ++tick_;
   segments_[page] = std::make_unique<Segment>();
   segments_[page]->first = block;
-  count_map(1, kPage, block);
+  count_map(/*small=*/true, 1, kPage);
   note(Action::SEGMENT_ALLOC, start, kPage, stream, nullptr);
   insert_free(block);
   return block;
@@ -159,12 +162,13 @@ Block* CoreAllocator::map_segment(device::StreamId stream) {
 
 void CoreAllocator::release_cache() {
   Lock lock(mutex_);
-  process_events();
+  if (!waiting_.empty()) synchronize_events();
   release(heap_.capacity(), nullptr);
 }
 
 // Unmaps at least `bytes` of free pages, the least recently used first; returns how many it could.
 uint64_t CoreAllocator::release(uint64_t bytes, const Block* spare_last) {
+  settle_recent();
   std::vector<Block*> candidates;
   for (Block* block = arena_first_; block != nullptr; block = block->next) {
     if (block->state == Block::State::kFree) candidates.push_back(block);
@@ -180,7 +184,7 @@ uint64_t CoreAllocator::release(uint64_t bytes, const Block* spare_last) {
   uint64_t released = 0;
   for (Block* const block : candidates) {
     if (released >= bytes) break;
-    released += block->small ? unmap_segment(block) : unmap_arena(block, bytes - released);
+    released += block->small() ? unmap_segment(block) : unmap_arena(block, bytes - released);
   }
   return released;
 }
@@ -188,11 +192,7 @@ uint64_t CoreAllocator::release(uint64_t bytes, const Block* spare_last) {
 uint64_t CoreAllocator::unmap_segment(Block* block) {
   remove_free(block);
   heap_.unmap(block->ptr, kPage);
-  for (const size_t i : {0, 1}) {
-    stats_.reserved_bytes[i].decrease(kPage);
-    stats_.segment[i].decrease(1);
-  }
-  ++stats_.num_device_free;
+  count_unmap(/*small=*/true, -1, kPage);
   note(Action::SEGMENT_FREE, block->ptr, kPage, block->stream, nullptr);
   const size_t page = (block->ptr - heap_.base()) / kPage;
   segments_[page].reset();
@@ -210,28 +210,22 @@ uint64_t CoreAllocator::unmap_arena(Block* block, uint64_t bytes) {
   char* const start = arena_ + last - freed;
   char* const end = arena_ + last;
   const device::StreamId stream = block->stream;
-  if (block->size >= allocator_config().max_split_size) stats_.oversize_segments.decrease(1);
+  if (block->size >= max_split_size()) stats_.oversize_segments.decrease(1);
   remove_free(block);
   if (block->ptr < start) {
-    Block* const left = store_.make(block->ptr, start - block->ptr, stream, Block::State::kFree, /*small=*/false);
+    Block* const left = store_.make(block->ptr, start - block->ptr, stream, Block::State::kFree);
     left->freed_at = block->freed_at;
     link_before(left, block);
     insert_free(left);
   }
   if (char* const block_end = block->ptr + block->size; end < block_end) {
-    Block* const right = store_.make(end, block_end - end, stream, Block::State::kFree, /*small=*/false);
+    Block* const right = store_.make(end, block_end - end, stream, Block::State::kFree);
     right->freed_at = block->freed_at;
     link_after(right, block);
     insert_free(right);
   }
   heap_.unmap(start, freed);
-  const int segments = mapped_for(block->prev, stream) + mapped_for(block->next, stream) - 1;
-  for (const size_t i : {0, 2}) {
-    stats_.reserved_bytes[i].decrease(freed);
-    if (segments > 0) stats_.segment[i].increase(segments);
-    if (segments < 0) stats_.segment[i].decrease(-segments);
-  }
-  ++stats_.num_device_free;
+  count_unmap(/*small=*/false, mapped_for(block->prev, stream) + mapped_for(block->next, stream) - 1, freed);
   note(Action::SEGMENT_UNMAP, start, freed, stream, nullptr);
 
   block->ptr = start;
@@ -253,8 +247,8 @@ uint64_t CoreAllocator::unmap_arena(Block* block, uint64_t bytes) {
 // Leaves with the error that tells the user what holds the memory.
 void CoreAllocator::fail(size_t requested, const std::string& host_error, Lock& lock) {
   ++stats_.num_ooms;
-  const int64_t allocated = stats_.allocated_bytes[0].current;
-  const int64_t reserved = stats_.reserved_bytes[0].current;
+  const int64_t allocated = counters_.allocated_bytes.current();
+  const int64_t reserved = counters_.reserved_bytes.current();
   OutOfMemory report;
   report.core = core_;
   report.requested = requested;

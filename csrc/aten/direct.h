@@ -2,6 +2,7 @@
 // family's table (boundary.h), for operators that programs call all the time. For functional and in-place overloads;
 // out= overloads may resize their result and stay in the tables.
 #pragma once
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -71,6 +72,15 @@ inline void measure(const std::optional<at::Tensor>& t, uint64_t& bytes, device:
 template <typename T>
 void measure(const T&, uint64_t&, device::Work&) {}
 
+// Indices say how many pieces a gather or scatter moves.
+inline void measure_indices(const at::Tensor& t, device::Work& work) {
+  if (t.defined() && (t.scalar_type() == at::kLong || t.scalar_type() == at::kInt)) {
+    work.descriptors = std::max(work.descriptors, static_cast<uint64_t>(t.numel()));
+  }
+}
+template <typename T>
+void measure_indices(const T&, device::Work&) {}
+
 inline at::Tensor raise_up(at::Tensor&& t, at::Device device) { return adopt(t, device); }
 template <typename... T>
 std::tuple<T...> raise_up(std::tuple<T...>&& results, at::Device device) {
@@ -108,6 +118,7 @@ struct Call<Op, kind, passes, R(A...)> {
     work.kind = kind;
     work.passes = passes;
     (measure(args, work.read_bytes, work), ...);
+    if constexpr (kind == device::Kind::kGather) (measure_indices(args, work), ...);
     if (seen.foreign()) note_dtype(name<Op>(), *seen.foreign(), work.read_bytes);
     KernelScope scope(name<Op>(), device);
     std::tuple<Lowered<A>...> lowered{lower(args)...};

@@ -26,8 +26,7 @@ HistorySettings history() {
   return settings;
 }
 
-std::shared_ptr<c10::GatheredContext> gather_stack(c10::CachingDeviceAllocator::RecordContext level) {
-  if (C10_LIKELY(!recording_history())) return nullptr;
+std::shared_ptr<c10::GatheredContext> gather_stack_now(c10::CachingDeviceAllocator::RecordContext level) {
   const HistorySettings now = history();
   if (now.context < level) return nullptr;
   return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, now.cpp_stacks);

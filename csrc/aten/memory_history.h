@@ -31,7 +31,10 @@ inline bool recording_history() noexcept { return detail::recording.load(std::me
 
 // The stack of the calling thread if recording asks for stacks at `level`, else nullptr. Takes the GIL, so it must not
 // be called while a core's allocator is locked.
-std::shared_ptr<c10::GatheredContext> gather_stack(c10::CachingDeviceAllocator::RecordContext level);
+std::shared_ptr<c10::GatheredContext> gather_stack_now(c10::CachingDeviceAllocator::RecordContext level);
+inline std::shared_ptr<c10::GatheredContext> gather_stack(c10::CachingDeviceAllocator::RecordContext level) {
+  return C10_UNLIKELY(recording_history()) ? gather_stack_now(level) : nullptr;
+}
 
 // The latest events of one core. Not thread-safe: the core's allocator guards it.
 class TraceRing {

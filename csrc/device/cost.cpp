@@ -14,6 +14,8 @@ namespace {
 
 constexpr double kLongest = 9e15;  // nanoseconds, 104 days: sums of a few such still fit
 
+constexpr double kIndex = 8;  // bytes of an index: int64
+
 double per_unit(uint64_t units_per_second) { return 1e9 / static_cast<double>(units_per_second); }
 
 int64_t nanos(double amount, double each) { return static_cast<int64_t>(std::min(std::ceil(amount * each), kLongest)); }
@@ -99,8 +101,17 @@ Cost cost(const Work& work, const Rates& r) {
       break;
     }
     case Kind::kGather:
-      c.gpsimd =
-          work.descriptors > 0 ? nanos(static_cast<double>(work.descriptors), r.descriptor) : nanos(elements, r.gpsimd);
+      if (work.descriptors == 0) {
+        c.gpsimd = nanos(elements, r.gpsimd);
+        break;
+      }
+      // Of the tensor that is picked from, only what is picked is read: as much as is written, and the indices.
+      c.gpsimd = nanos(static_cast<double>(work.descriptors), r.descriptor);
+      c.dma =
+          nanos(static_cast<double>(work.write_bytes) +
+                    std::min(static_cast<double>(work.read_bytes),
+                             static_cast<double>(work.write_bytes) + kIndex * static_cast<double>(work.descriptors)),
+                r.hbm_byte);
       break;
   }
   c.total = fixed + std::max({c.tensor, c.vector, c.scalar, c.gpsimd, c.dma, c.link});

@@ -18,12 +18,12 @@ struct Work {
   Kind kind = Kind::kNone;
   uint8_t element_bytes = 4;    // size of the compute type: 1, 2, 4, 8
   bool float32_matmul = false;  // TensorE: four passes
-  uint64_t read_bytes = 0;      // HBM traffic
+  uint64_t read_bytes = 0;      // operands, in HBM
   uint64_t write_bytes = 0;
   uint64_t elements = 0;     // elements processed by the engine (largest operand); times `passes`
   uint32_t passes = 1;       // engine passes over the elements (softmax 4, layer norm 5, ...)
   uint64_t macs = 0;         // TensorE multiply-accumulates
-  uint64_t descriptors = 0;  // kGather: pieces (elements or rows) that indirect DMA moves one by one
+  uint64_t descriptors = 0;  // kGather: pieces (elements or rows) that indirect DMA moves one by one, one per index
 };
 
 struct Cost {                                                       // nanoseconds

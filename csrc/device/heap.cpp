@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 
+#include "device/environment.h"
 #include "device/host_memory.h"
 #include "device/topology.h"
 
@@ -20,11 +22,25 @@ namespace {
 constexpr int kOpen = PROT_READ | PROT_WRITE;
 constexpr uint64_t kAddressSpace = 32ull << 40;  // all windows together; user space on x86-64 and aarch64 has 128 TiB
 
+constexpr const char* kDebug = "TORCH_NEURONX_DEBUG_MEMORY";
+constexpr const char* kCheck = "TORCH_NEURONX_HOST_MEMORY_CHECK";
+
+std::optional<bool> parse_flag(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
+  if (text == "0" || text == "false" || text == "no" || text == "off") return false;
+  return std::nullopt;
+}
+
 bool flag(const char* name, bool fallback) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return fallback;
-  const std::string value = text;
-  return value == "1" || value == "true" || value == "True" || value == "yes" || value == "on";
+  const auto text = environment(name);
+  return text ? parse_flag(*text).value_or(fallback) : fallback;
+}
+
+void check_flags() {
+  for (const char* name : {kDebug, kCheck}) {
+    if (const auto text = environment(name); text && !parse_flag(*text)) bad_value(name, *text, "0, 1, true or false");
+  }
 }
 
 // --- the process's heaps ---------------------------------------------------------------------------------------------
@@ -66,6 +82,7 @@ void hold_addresses_in_child() {
 }
 
 Windows* reserve() {
+  check_flags();
   const int cores = core_count();
   const uint64_t capacity = topology().hbm_bytes_per_core;
   // First fit never needs more than log2(largest / smallest block) times the live bytes of address space (Robson,
@@ -94,7 +111,7 @@ Windows* reserve() {
 
 // Throws unless the host can back `bytes` more. Pages that are mapped but were never touched will be claimed too.
 void check_backing(uint64_t bytes) {
-  static const bool enabled = flag("TORCH_NEURONX_HOST_MEMORY_CHECK", true);
+  static const bool enabled = flag(kCheck, true);
   if (!enabled) return;
   std::lock_guard<std::mutex> lock(backing_mutex);
   if (bytes <= checked) {
@@ -258,7 +275,7 @@ int core_of(const void* ptr) noexcept {
 }
 
 bool debug_memory() noexcept {
-  static const bool on = flag("TORCH_NEURONX_DEBUG_MEMORY", false);
+  static const bool on = flag(kDebug, false);
   return on;
 }
 

@@ -97,5 +97,6 @@ PYBIND11_MODULE(_C, m) {
   });
   neuron::python::bind_core(m);
   neuron::python::bind_fallback(m);
+  neuron::python::bind_memory(m);
   neuron::python::bind_device(m);
 }

@@ -93,10 +93,17 @@ BY_HAND = [
         {"gpsimd": 374_539, "dma": 1_663},
         FIXED,
     ),
-    # embedding of 1,024 rows of 4 KiB: few descriptors, so memory decides
+    # embedding of 1,024 rows of 4 KiB from a table of 200 MiB: only these rows are read, and the indices;
+    # (2 * 4,194,304 + 8 * 1,024) / 630.75 = 13,312.4. Few descriptors, so memory decides
     (
-        Work(kind="gather", read_bytes=4 * MIB, write_bytes=4 * MIB, elements=MIB, descriptors=1024),
-        {"gpsimd": 5_853, "dma": 13_300},
+        Work(kind="gather", read_bytes=200 * MIB, write_bytes=4 * MIB, elements=50 * MIB, descriptors=1024),
+        {"gpsimd": 5_853, "dma": 13_313},
+        FIXED,
+    ),
+    # its backward: 1,024 rows of gradient in, the whole gradient of the table out; 213,917,696 / 630.75 = 339,148.2
+    (
+        Work(kind="gather", read_bytes=4 * MIB + 8192, write_bytes=200 * MIB, elements=50 * MIB, descriptors=1024),
+        {"gpsimd": 5_853, "dma": 339_149},
         FIXED,
     ),
     # sort: no descriptors, elements go through GpSimdE: 1,048,576 / (128 * 1.2 * 2)

@@ -1,10 +1,10 @@
 // Copies inside HBM, between cores, and between host and device.
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_like.h>
 
 #include "aten/boundary.h"
+#include "aten/host_allocator.h"
 #include "aten/init.h"
 #include "aten/kernel.h"
 
@@ -47,9 +47,12 @@ void copy_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) 
                     .elements = static_cast<uint64_t>(dst.numel())};
     alias(dst).copy_(alias(src));
   }
-  // As with cuda, only pinned memory makes a copy asynchronous for the host.
-  if (!(non_blocking && at::detail::getPrivateUse1Hooks().isPinnedPtr(host.storage().data()))) {
-    device::synchronize_stream(ours.device().index(), stream_of(ours));
+  // As with cuda, only pinned memory makes a copy asynchronous for the host. Its block must then not serve another
+  // tensor before the device clock has passed the copy.
+  const c10::DataPtr& pinned = host.storage().data_ptr();
+  const c10::Stream stream(c10::Stream::UNSAFE, ours.device(), stream_of(ours));
+  if (!non_blocking || !host_allocator()->record_event(pinned.get(), pinned.get_context(), stream)) {
+    device::synchronize_stream(ours.device().index(), stream.id());
   }
 }
 

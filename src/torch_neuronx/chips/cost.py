@@ -17,12 +17,13 @@ from .spec import ChipSpec
 
 Kind = Literal["none", "move", "host_copy", "vector", "scalar", "tensor", "gather"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+INDEX_BYTES = 8.0  # int64
 LONGEST = 9_000_000_000_000_000  # nanoseconds; longer times are cut to this
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one launch asks of the chip. Bytes are HBM traffic; `elements` are those of the largest operand."""
+    """What one launch asks of the chip. Bytes are those of its operands; `elements` are those of the largest one."""
 
     kind: Kind = "none"
     element_bytes: int = 4  # size of the type computed in
@@ -129,6 +130,9 @@ def cost(work: Work, chip: ChipSpec, lnc: int) -> Cost:
     elif work.kind == "tensor":
         times["tensor"] = _time(float(work.macs), macs_per_second(chip, lnc, work.element_bytes, work.float32_matmul))
     elif work.descriptors > 0:
+        # Of the tensor that is picked from, only what is picked is read: as much as is written, and the indices.
+        picked = float(work.write_bytes) + INDEX_BYTES * float(work.descriptors)
+        moved = float(work.write_bytes) + min(float(work.read_bytes), picked)
         each = chip.gpsimd_descriptor_ps / (1000 * lnc)  # nanoseconds
         times["gpsimd"] = min(math.ceil(work.descriptors * each), LONGEST)
     else:

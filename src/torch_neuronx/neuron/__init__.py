@@ -5,11 +5,9 @@ New code needs little of it: `torch.accelerator` covers devices, streams and mem
 
 from __future__ import annotations
 
-import importlib.util
-import types
 from typing import TYPE_CHECKING, Any
 
-from torch_neuronx.neuron import _utils, amp, devices, random, streams
+from torch_neuronx.neuron import _utils, amp, devices, memory, random, streams
 from torch_neuronx.neuron.amp import *  # noqa: F403
 from torch_neuronx.neuron.devices import *  # noqa: F403
 from torch_neuronx.neuron.devices import (
@@ -19,17 +17,11 @@ from torch_neuronx.neuron.devices import (
     _lazy_init,
     _maybe_exchange_device,
 )
+from torch_neuronx.neuron.memory import *  # noqa: F403
 from torch_neuronx.neuron.random import *  # noqa: F403
 from torch_neuronx.neuron.random import _get_generator, _get_rng_state_offset, _set_rng_state_offset
 from torch_neuronx.neuron.streams import *  # noqa: F403
 from torch_neuronx.neuron.streams import _set_stream_by_id
-
-if importlib.util.find_spec("torch_neuronx.neuron.memory"):  # the memory functions are being written
-    from torch_neuronx.neuron import memory
-    from torch_neuronx.neuron.memory import *  # noqa: F403
-else:
-    memory = types.ModuleType("torch_neuronx.neuron.memory")
-    memory.__all__ = []  # type: ignore[attr-defined]
 
 if TYPE_CHECKING:
     import torch

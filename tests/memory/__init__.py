@@ -1,0 +1,1 @@
+"""Faults reported elsewhere, and misuse."""
