@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-from collections.abc import Callable
+import sys
+import unittest.mock
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,6 +21,18 @@ STEPS = 4
 SHAPES = ((3, 4), (5,), (), (2, 3, 2), (0,), (33, 7))
 MATRICES = ((3, 4), (4, 3), (33, 7))  # Muon optimises matrices only, and a sparse gradient needs a dimension
 FUSED = ("Adagrad", "Adam", "AdamW", "SGD")  # upstream lists the devices of fused kernels by name and omits ours
+
+
+@contextlib.contextmanager
+def capturable_on_the_cpu() -> Iterator[None]:
+    """Lets the CPU run the capturable implementations, which are tensor code: the reference of the same algorithm."""
+    modules = [sys.modules[info.optim_cls.__module__] for info in optim_db]
+    name = "_get_capturable_supported_devices"
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            if hasattr(module, name):
+                stack.enter_context(unittest.mock.patch.object(module, name, lambda **_: ["cpu"]))
+        yield
 
 
 @functools.cache
@@ -59,20 +74,24 @@ class OptimizerEngine:
         self.judge = Judge(info, info.name, dtype, device)
 
     def run(self, flags: dict[str, bool], verdict: Verdict) -> None:
+        if flags.get("fused"):
+            self.judge = Judge(self.info, f"{self.info.name} fused", self.dtype, self.device)
         for given in self.info.optim_inputs_func(device="cpu"):
             if "foreach" in given.kwargs or "fused" in given.kwargs or "capturable" in given.kwargs:
                 continue  # these are the flags that `flags` sets
-            kwargs = {"foreach": False} if "foreach" in self.info.supported_impls and not flags else {}
-            ours = {**given.kwargs, **kwargs, **flags}
-            # The CPU has no capturable implementation: the same mathematics without it is the reference.
-            reference = {k: v for k, v in ours.items() if k != "capturable"}
+            # Left to itself, foreach is on for the device and off for the CPU.
+            loop = {"foreach": False} if "foreach" in self.info.supported_impls and "fused" not in flags else {}
+            ours = {**given.kwargs, **loop, **flags}
+            # The CPU's fused SGD loses the momentum of bfloat16 parameters: the loop is the reference of fused.
+            reference = {k: v for k, v in ours.items() if k != "fused"}
             if flags.get("capturable") and isinstance(ours.get("lr"), torch.Tensor):
                 ours["lr"] = ours["lr"].to(self.device)
             self._compare(verdict, given.desc, ours, reference)
 
     def _compare(self, verdict: Verdict, described: str, ours: dict[str, Any], reference: dict[str, Any]) -> None:
         self.phase("cpu")
-        expected = attempt(lambda: self.train("cpu", reference))
+        with capturable_on_the_cpu():
+            expected = attempt(lambda: self.train("cpu", reference))
         self.phase("device")
         self.counter.reset()
         got = attempt(lambda: self.train(self.device, ours))

@@ -243,10 +243,17 @@ def test_known_failures_name_entries_that_exist():
 
 
 def test_tables_name_operators_that_exist():
-    for table in (tables.METADATA_ONLY, tables.UNDEFINED_WHEN_EMPTY, tables.RANDOM, tables.CPU_TENSORS):
+    for table in (
+        tables.METADATA_ONLY,
+        tables.UNDEFINED_WHEN_EMPTY,
+        tables.RANDOM,
+        tables.APPROXIMATE,
+        tables.CPU_TENSORS,
+    ):
         for name, reason in table.items():
             assert name in runner.ops() and reason
-    for name, _ in tables.widened():
+    for full_name, _ in tables.widened():
+        name = full_name.removesuffix(" fused")
         assert name in runner.ops() or name in runner.modules.infos() or name in runner.optimizers.infos("cpu")
 
 
