@@ -5,6 +5,7 @@
 #include <ATen/Dispatch_v2.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <cmath>
 
@@ -71,7 +72,7 @@ at::Tensor& fill_random(const char* name, at::Tensor& self, const Generator& gen
                   .write_bytes = touched_bytes(self),
                   .elements = static_cast<uint64_t>(self.numel()),
                   .passes = 2};
-  at::Tensor target = aten::alias(self);
+  at::Tensor target = alias(self);
   if (target.is_contiguous()) {
     fill(target, seed, offset);
   } else {
@@ -86,7 +87,7 @@ at::Tensor& fill_random(const char* name, at::Tensor& self, const Generator& gen
 template <typename F>
 at::Tensor& fill_transformed(const char* name, at::Tensor& self, const Generator& generator, const F& transform) {
   return fill_random(name, self, generator, [&](at::Tensor& t, uint64_t seed, uint64_t offset) {
-    AT_DISPATCH_V2(t.scalar_type(), name, AT_WRAP([&] {
+    AT_DISPATCH_V2(t.scalar_type(), "random", AT_WRAP([&] {
                      fill_elements<scalar_t, 2>(t.mutable_data_ptr<scalar_t>(), t.numel(), seed, offset,
                                                 [&](scalar_t* out, int64_t i, const uint32_t (&w)[4]) {
                                                   const int k = static_cast<int>(i % 2) * 2;
@@ -101,7 +102,7 @@ at::Tensor& fill_transformed(const char* name, at::Tensor& self, const Generator
 at::Tensor& uniform_(at::Tensor& self, double from, double to, Generator generator) {
   TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from, " > to=", to);
   if (self.is_complex()) {
-    at::Tensor real = at::Tensor(self).view_as_real();
+    at::Tensor real = at::view_as_real(self);
     uniform_(real, from, to, generator);
     return self;
   }
@@ -128,7 +129,7 @@ at::Tensor& uniform_(at::Tensor& self, double from, double to, Generator generat
 at::Tensor& normal_(at::Tensor& self, double mean, double std, Generator generator) {
   TORCH_CHECK(std >= 0.0, "normal expects std >= 0.0, but found std ", std);
   if (self.is_complex()) {
-    at::Tensor real = at::Tensor(self).view_as_real();
+    at::Tensor real = at::view_as_real(self);
     normal_(real, 0, std / std::sqrt(2.0), generator);
     self.add_(mean);
     return self;
@@ -276,7 +277,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   if (lacks_hardware(input.scalar_type())) note_dtype("native_dropout", input.scalar_type(), input.nbytes());
   const auto [seed, offset] = philox_generator(std::nullopt, device).take(4);
   KernelScope scope("native_dropout", device);
-  const at::Tensor in = aten::alias(input).contiguous();
+  const at::Tensor in = alias(input).contiguous();
   at::Tensor out = at::empty_like(in), mask = at::empty_like(in, in.options().dtype(at::kBool));
   bool* keep_flag = mask.mutable_data_ptr<bool>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, in.scalar_type(), "native_dropout", [&] {

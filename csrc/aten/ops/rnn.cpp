@@ -1,11 +1,6 @@
 // Fused cells of LSTM and GRU. PyTorch sends every recurrent layer of an out-of-tree device to them; on the chip one is
 // a vector program over the gates that the two matrix products before it have made.
-#include <ATen/ops/addcmul.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/tanh.h>
+#include <ATen/ATen.h>
 
 #include "aten/boundary.h"
 #include "aten/kernel.h"
