@@ -1,6 +1,7 @@
 #include "engine/attention.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
@@ -10,7 +11,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
-#include <ATen/ops/ones.h>
 
 #include <algorithm>
 #include <cmath>
@@ -74,7 +74,12 @@ class Blocks {
 
   // Multiplies by the dropout mask of these matrices and by 1 / (1 - p).
   void drop(at::Tensor& t, int64_t first) const {
-    if (a_.dropout > 0.0) scale_dropped(t, a_.dropout, a_.seed, a_.offset, first * length_ * keys_);
+    if (a_.dropout == 0.0) return;
+    const Source source{a_.seed, a_.offset, at::in_parallel_region() ? 1 : at::get_num_threads()};
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, t.scalar_type(), "attention_dropout", [&] {
+      scalar_t* data = t.mutable_data_ptr<scalar_t>();
+      dropout(data, data, nullptr, t.numel(), a_.dropout, source, first * length_ * keys_);
+    });
   }
 
   // (batch * heads, ...) of keys or values as (batch, heads / group, ...): the gradient of a shared head is the sum.

@@ -5,7 +5,7 @@
 
 namespace neuron::engine {
 
-constexpr int kPhiloxLanes = 16;                  // counters worked on together, for the vector registers
+constexpr int kPhiloxLanes = 16;                // counters worked on together, for the vector registers
 constexpr int kPhiloxGroup = 4 * kPhiloxLanes;  // numbers that come out of them
 
 // The four numbers of counters (c[0] + lane, c[1], c[2], c[3]), with the carry into c[1]: out[word * 16 + lane].

@@ -26,13 +26,12 @@ void parallel(int64_t n, int64_t grain, int threads, const F& f) {
     const F& f;
     int64_t n, grain;
   } call{f, n, grain};
-  run_chunks(
-      (n + grain - 1) / grain, threads,
-      [](void* context, int64_t chunk) {
-        const Call& c = *static_cast<const Call*>(context);
-        c.f(chunk * c.grain, std::min(c.n, (chunk + 1) * c.grain));
-      },
-      &call);
+  run_chunks((n + grain - 1) / grain, threads,
+             [](void* context, int64_t chunk) {
+               const Call& c = *static_cast<const Call*>(context);
+               c.f(chunk * c.grain, std::min(c.n, (chunk + 1) * c.grain));
+             },
+             &call);
 }
 
 }  // namespace neuron::engine

@@ -136,7 +136,9 @@ void fill_floats(T* out, int64_t n, const Source& source, const F& make) {
 }
 
 template <typename T>
-constexpr int kDigits = std::is_same_v<T, c10::BFloat16> ? 8 : std::is_same_v<T, c10::Half> ? 11 : 24;
+constexpr int kDigits = std::is_same_v<T, c10::BFloat16> ? 8
+                        : std::is_same_v<T, c10::Half>   ? 11
+                                                         : 24;
 
 // p as a count of the 2^32 values of a number.
 uint64_t threshold(double p) { return static_cast<uint64_t>(std::ldexp(p, 32)); }
@@ -184,8 +186,7 @@ void fill_normal(T* out, int64_t n, double mean, double std, const Source& sourc
     });
   } else {
     const float m = static_cast<float>(mean), s = static_cast<float>(std);
-    fill_floats(out, n, source,
-                [&](const uint32_t* tile, float* values) { normal_tile(tile, values, kTile, m, s); });
+    fill_floats(out, n, source, [&](const uint32_t* tile, float* values) { normal_tile(tile, values, kTile, m, s); });
   }
 }
 
@@ -211,7 +212,8 @@ void fill_bernoulli(T* out, int64_t n, double p, const Source& source) {
   const bool always = below > std::numeric_limits<uint32_t>::max();
   const uint32_t limit = static_cast<uint32_t>(below);
   for_tiles(0, n, kTile, source, [&](const uint32_t* tile, int64_t start, int64_t at, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) out[at + i] = static_cast<T>(static_cast<int>(always | (tile[start + i] < limit)));
+    for (int64_t i = 0; i < count; ++i)
+      out[at + i] = static_cast<T>(static_cast<int>(always | (tile[start + i] < limit)));
   });
 }
 
@@ -263,14 +265,14 @@ void dropout(const T* in, T* out, bool* keep, int64_t n, double p, const Source&
   });
 }
 
-#define FOR_REALS(T)                                                                                    \
-  template void fill_uniform<T>(T*, int64_t, double, double, const Source&);                            \
-  template void fill_normal<T>(T*, int64_t, double, double, const Source&);                             \
-  template void fill_exponential<T>(T*, int64_t, double, const Source&);                                \
+#define FOR_REALS(T)                                                                                               \
+  template void fill_uniform<T>(T*, int64_t, double, double, const Source&);                                       \
+  template void fill_normal<T>(T*, int64_t, double, double, const Source&);                                        \
+  template void fill_exponential<T>(T*, int64_t, double, const Source&);                                           \
   template void fill_transformed<T>(T*, int64_t, double (*)(double, const double*), const double*, const Source&); \
   template void dropout<T>(const T*, T*, bool*, int64_t, double, const Source&, int64_t);
-#define FOR_ALL(T)                                                              \
-  template void fill_bernoulli<T>(T*, int64_t, double, const Source&);          \
+#define FOR_ALL(T)                                                     \
+  template void fill_bernoulli<T>(T*, int64_t, double, const Source&); \
   template void fill_integers<T>(T*, int64_t, int64_t, uint64_t, const Source&);
 #define FOR_INTEGERS(T) \
   template void fill_transformed<T>(T*, int64_t, double (*)(double, const double*), const double*, const Source&);

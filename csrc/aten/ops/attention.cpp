@@ -1,6 +1,8 @@
-// Scaled dot product attention: one launch forward and one backward. On the chip it is a chain of TensorE products whose
-// scores stay in SBUF. On the host, the common case runs the CPU library's flash kernel; dropout, a mask that wants a
-// gradient and values of another width than the keys run blocks of products (engine/attention.h).
+// Scaled dot product attention: one launch forward and one backward. On the chip it is a chain of TensorE products
+// whose scores stay in SBUF. On the host, the common case runs the CPU library's flash kernel; dropout, a mask that
+// wants a gradient and values of another width than the keys run blocks of products (engine/attention.h).
+#include "engine/attention.h"
+
 #include <ATen/Context.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
@@ -15,7 +17,6 @@
 #include "aten/init.h"
 #include "aten/kernel.h"
 #include "aten/philox_generator.h"
-#include "engine/attention.h"
 #include "engine/gemm.h"
 
 // After the headers above: it declares the stub that F.scaled_dot_product_attention asks.
@@ -73,7 +74,8 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
     return static_cast<int64_t>(at::SDPBackend::overrideable);
   }
   if (context.userEnabledMathSDP()) return static_cast<int64_t>(at::SDPBackend::math);
-  TORCH_CHECK(false, "No available kernel. Aborting execution. The fused attention of neuron takes dense query, key and ",
+  TORCH_CHECK(false,
+              "No available kernel. Aborting execution. The fused attention of neuron takes dense query, key and ",
               "value of 3 or 4 dimensions with one floating dtype, and a mask that broadcasts to the scores; query is ",
               query.sizes(), ", key ", key.sizes(), ", value ", value.sizes(),
               ". Allow torch.nn.attention.SDPBackend.MATH for other cases.");
@@ -162,8 +164,8 @@ Forward attention(const at::Tensor& query, const at::Tensor& key, const at::Tens
     std::tie(out, sums) =
         at::_scaled_dot_product_flash_attention_for_cpu(on.q, on.k, on.v, 0.0, is_causal, on.optional_mask(), scale);
   } else {
-    std::tie(out, sums) =
-        engine::attention_forward({on.q, on.k, on.v, on.mask, is_causal, scale, dropout_p, random.first, random.second});
+    std::tie(out, sums) = engine::attention_forward(
+        {on.q, on.k, on.v, on.mask, is_causal, scale, dropout_p, random.first, random.second});
   }
   scope.work() = attention_work(query, key, value, bias, is_causal, 2);
   at::Tensor result = on.out(out, query);
