@@ -43,10 +43,19 @@ OneDnnMatmul choose_float32() {
                     " is not one of auto, mkl, onednn");
   const OneDnnMatmul onednn = find_onednn();
   if (choice == "mkl" || onednn == nullptr) return nullptr;
-  if (choice == "onednn") return onednn;
   const at::Tensor a = square(256, at::kFloat), out = square(256, at::kFloat);
+  double ours = 0;
+  try {
+    ours = best_time([&] { onednn(a, a, out, 0.0f, 1.0f); });
+  } catch (const c10::Error&) {
+    // The function refuses CPUs without AVX-512, float32 included.
+    TORCH_CHECK(choice == "auto",
+                "TORCH_NEURONX_GEMM=onednn: oneDNN's matrix product does not run on this CPU. "
+                "Use auto or mkl.");
+    return nullptr;
+  }
+  if (choice == "onednn") return onednn;
   const double theirs = best_time([&] { at::mm(a, a); });
-  const double ours = best_time([&] { onednn(a, a, out, 0.0f, 1.0f); });
   return ours < 0.8 * theirs ? onednn : nullptr;  // below that the choice is noise, and MKL is the reference
 }
 
