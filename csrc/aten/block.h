@@ -16,6 +16,7 @@
 namespace neuron::aten {
 
 constexpr size_t kGranule = 512;          // bytes: alignment and rounding of every block
+constexpr size_t kSegment = 2u << 20;     // bytes: one segment of the small pool
 constexpr size_t kSmallLimit = 1u << 20;  // requests below come from the small pool, as TorchNeuron and CUDA do
 constexpr device::StreamId kNoStream = std::numeric_limits<device::StreamId>::min();
 
@@ -63,11 +64,11 @@ class BlockStore {
   Block* spare_ = nullptr;  // linked by `next`
 };
 
-// Free blocks of one stream's small pool. All sizes are multiples of the granule up to one page, so a list per size
+// Free blocks of one stream's small pool. All sizes are multiples of the granule up to one segment, so a list per size
 // and a bitmap of the lists that are not empty give the best fit in constant time.
 class SmallIndex {
  public:
-  static constexpr size_t kSizes = 4096;  // 512 bytes ... 2 MiB
+  static constexpr size_t kSizes = kSegment / kGranule;
   void insert(Block* block);
   void remove(Block* block);
   Block* best_fit(size_t size) const;  // smallest block of at least `size` bytes, or nullptr

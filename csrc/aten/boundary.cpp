@@ -169,6 +169,13 @@ class Crossing {
         b.owner->set_data_ptr_noswap(std::move(data));
       }
     }
+    // ADInplaceOrView counts versions of returned arguments only, so list operators that return nothing count their
+    // own.
+    if (plan_.returned_args.empty()) {
+      for (const auto& [neuron, cpu] : written_) {
+        if (!neuron.is_inference()) neuron.unsafeGetTensorImpl()->bump_version();
+      }
+    }
     for (const auto& [neuron, cpu] : written_) {
       if (neuron.sizes() != cpu.sizes() || neuron.strides() != cpu.strides() ||
           neuron.storage_offset() != cpu.storage_offset()) {
@@ -210,12 +217,13 @@ class Crossing {
     }
   }
 
-  // The first tensor of a type that Trainium lacks, if any.
+  // The first tensor of a type that Trainium lacks, if any. A float64 number without dimensions is a scalar of the
+  // host.
   std::optional<at::ScalarType> foreign_dtype(const IValue* values, size_t n) const {
     std::optional<at::ScalarType> found;
     for (size_t i = 0; i < n; ++i) {
       visit(values[i], [&](const at::Tensor& t) {
-        if (lacks_hardware(t.scalar_type()) && !t.unsafeGetTensorImpl()->is_wrapped_number()) found = t.scalar_type();
+        if (lacks_hardware(t.scalar_type()) && t.dim() > 0) found = t.scalar_type();
       });
     }
     return found;
@@ -289,7 +297,11 @@ class Crossing {
   }
 
   at::Tensor export_fresh(const at::Tensor& t) {
-    if (!t.defined() || !t.device().is_cpu() || !t.has_storage()) return t;
+    if (!t.defined() || !t.device().is_cpu()) return t;
+    TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == at::kStrided && !t.is_quantized(), "'", plan_.name,
+                                "' has a result of layout ", t.layout(), t.is_quantized() ? " (quantized)" : "",
+                                ", and the neuron device has dense tensors only. Call .cpu() first and keep the result "
+                                "on the CPU.");
     const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
     for (const Border& b : borders_) {
       if (b.cpu.unsafeGetStorageImpl() == storage) {
@@ -307,7 +319,8 @@ class Crossing {
     } else {
       home = adopt_storage(t.storage(), *device_);
     }
-    // A second result on the same memory must find the same storage.
+    // A second result on the same memory must find the same storage (an adopted one is that already).
+    if (home.unsafeGetStorageImpl() == storage) return neuron_tensor(std::move(home), t);
     borders_.push_back({c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(home.unsafeGetStorageImpl()), t.storage(),
                         nullptr, 0, false});
     return neuron_tensor(std::move(home), t);
@@ -337,7 +350,9 @@ class NativeKernel final : public c10::OperatorKernel {
     CoreGuard core(device.index());
     device::Work work;
     crossing.measure(args, n, /*reading=*/true, work);
-    if (foreign) note_dtype(plan_.name, *foreign, work.read_bytes + work.write_bytes);
+    // Moving data is not computing: any type may be filled, copied and joined.
+    if (foreign && op_.kind != device::Kind::kMove)
+      note_dtype(plan_.name, *foreign, work.read_bytes + work.write_bytes);
     {
       KernelScope scope(plan_.name, device);
       crossing.import_args(args);

@@ -14,11 +14,11 @@ namespace neuron::aten {
 
 using c10::CachingDeviceAllocator::RecordContext;
 
-// The small pool's pages come first, as many as could ever be mapped; the arena has the rest of the window.
+// The small pool's segments come first, as many as could ever be mapped; the arena has the rest of the window.
 CoreAllocator::CoreAllocator(int core)
     : core_(core),
       heap_(device::heap(core)),
-      arena_(heap_.base() + (heap_.capacity() + device::Heap::kPage - 1) / device::Heap::kPage * device::Heap::kPage),
+      arena_(heap_.base() + (heap_.capacity() + kSegment - 1) / kSegment * kSegment),
       used_large_(
           static_cast<Block**>(std::calloc((heap_.base() + heap_.window() - arena_) / kSmallLimit, sizeof(Block*)))) {
   const auto bytes = static_cast<size_t>(heap_.base() + heap_.window() - arena_);
@@ -42,12 +42,11 @@ SmallIndex& CoreAllocator::small_index(device::StreamId stream) {
 
 // Where the block in use that starts at `ptr` is written down.
 Block*& CoreAllocator::used_at(const char* ptr) {
-  constexpr size_t kPage = device::Heap::kPage;
   const size_t offset = ptr - heap_.base();
   if (ptr >= arena_) return used_large_[(ptr - arena_) / kSmallLimit];
-  const size_t page = offset / kPage;
-  if (C10_UNLIKELY(page >= segments_.size() || !segments_[page])) fail_pointer(ptr);
-  return segments_[page]->at[offset % kPage / kGranule];
+  const size_t i = offset / kSegment;
+  if (C10_UNLIKELY(i >= segments_.size() || !segments_[i])) fail_pointer(ptr);
+  return segments_[i]->at[offset % kSegment / kGranule];
 }
 
 void CoreAllocator::insert_free(Block* block) {

@@ -54,11 +54,11 @@ class CoreAllocator {
     Block* block = nullptr;  // to grow, or nullptr
     Block* gap = nullptr;
     bool downwards = false;  // the gap is below the block
-    uint64_t bytes = 0;      // to map
+    uint64_t bytes = 0;      // to map, at the least
   };
-  struct Segment {  // of the small pool: one page
+  struct Segment {  // of the small pool
     Block* first = nullptr;
-    Block* at[device::Heap::kPage / kGranule] = {};  // blocks in use, by their first granule
+    Block* at[kSegment / kGranule] = {};  // blocks in use, by their first granule
   };
   struct Recent {  // size 0: empty
     size_t size = 0;
@@ -98,12 +98,14 @@ class CoreAllocator {
   Block* try_grow(size_t size, device::StreamId stream, bool& retried);
   bool make_room(uint64_t bytes, const Block* spare_last, bool& retried);
   Place find_place(size_t size, device::StreamId stream) const;
+  uint64_t whole_huge_pages(const Place& place) const;
   Block* map_arena(const Place& place, size_t size, device::StreamId stream);
   Block* map_segment(device::StreamId stream);
   void count_map(bool small, int64_t segments, uint64_t bytes);
   void count_unmap(bool small, int64_t segments, uint64_t bytes);
   uint64_t release(uint64_t bytes, const Block* spare_last);
-  uint64_t unmap_arena(Block* block, uint64_t bytes);
+  uint64_t release_pass(uint64_t bytes, const Block* spare_last, uint64_t granularity);
+  uint64_t unmap_arena(Block* block, uint64_t bytes, uint64_t granularity);
   uint64_t unmap_segment(Block* block);
   [[noreturn]] void fail(size_t requested, const std::string& host_error, Lock& lock);
 
@@ -119,8 +121,8 @@ class CoreAllocator {
   uint32_t recent_next_ = 0;
   LargeIndex large_;
   Block* arena_first_ = nullptr;
-  std::vector<std::unique_ptr<Segment>> segments_;  // by page of the small pool; nullptr: not mapped
-  std::vector<uint32_t> spare_pages_;               // of segments_, given back and free for the next segment
+  std::vector<std::unique_ptr<Segment>> segments_;  // of the small pool, in address order; nullptr: not mapped
+  std::vector<uint32_t> spare_segments_;            // indices into segments_ that the next segments take
   Block** const used_large_;                        // by MiB of the arena: blocks in use are at least that large
 
   std::map<std::pair<int, device::StreamId>, std::deque<Waiting>> waiting_;

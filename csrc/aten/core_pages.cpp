@@ -11,8 +11,10 @@ namespace neuron::aten {
 namespace {
 
 constexpr uint64_t kPage = device::Heap::kPage;
-uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-uint64_t page_down(uint64_t bytes) { return bytes / kPage * kPage; }
+constexpr uint64_t kHugePage = device::Heap::kHugePage;
+uint64_t align_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+uint64_t align_down(uint64_t bytes, uint64_t unit) { return bytes / unit * unit; }
+uint64_t page_up(uint64_t bytes) { return align_up(bytes, kPage); }
 bool mapped_for(const Block* block, device::StreamId stream) {
   return block != nullptr && block->state != Block::State::kGap && block->stream == stream;
 }
@@ -48,7 +50,7 @@ Block* CoreAllocator::try_grow(size_t size, device::StreamId stream, bool& retri
   bool collected = false;
   for (;;) {
     if (Block* const block = find(size, stream)) return block;
-    const Place place = small ? Place{nullptr, nullptr, false, kPage} : find_place(size, stream);
+    Place place = small ? Place{nullptr, nullptr, false, kSegment} : find_place(size, stream);
     const uint64_t mapped = heap_.mapped();
     if (!small && place.gap == nullptr) {
       // Addresses are in pieces: giving back free blocks joins the gaps around them.
@@ -63,6 +65,7 @@ Block* CoreAllocator::try_grow(size_t size, device::StreamId stream, bool& retri
     }
     const uint64_t room = limit() - std::min(limit(), mapped);
     if (place.bytes <= room) {
+      if (!small) place.bytes = std::min(whole_huge_pages(place), align_down(room, kPage));
       Block* const block = small ? map_segment(stream) : map_arena(place, size, stream);
       if (block != nullptr) return block;
     }
@@ -97,6 +100,13 @@ CoreAllocator::Place CoreAllocator::find_place(size_t size, device::StreamId str
   }
   if (place.gap == nullptr) place = {nullptr, large_.best_fit(kNoStream, page_up(size)), false, page_up(size)};
   return place;
+}
+
+// Bytes to map so that huge pages can back them: up to the next border of one, as far as the gap goes.
+uint64_t CoreAllocator::whole_huge_pages(const Place& place) const {
+  const auto gap = static_cast<uint64_t>(place.gap->ptr - arena_), gap_end = gap + place.gap->size;
+  if (place.downwards) return gap_end - std::max(gap, align_down(gap_end - place.bytes, kHugePage));
+  return std::min(gap_end, align_up(gap + place.bytes, kHugePage)) - gap;
 }
 
 void CoreAllocator::count_map(bool small, int64_t segments, uint64_t bytes) {
@@ -142,20 +152,20 @@ Block* CoreAllocator::map_arena(const Place& place, size_t size, device::StreamI
 }
 
 Block* CoreAllocator::map_segment(device::StreamId stream) {
-  const size_t page = spare_pages_.empty() ? segments_.size() : spare_pages_.back();
-  char* const start = heap_.base() + page * kPage;
-  if (!heap_.map(start, kPage)) return nullptr;
-  if (spare_pages_.empty()) {
+  const size_t i = spare_segments_.empty() ? segments_.size() : spare_segments_.back();
+  char* const start = heap_.base() + i * kSegment;
+  if (!heap_.map(start, kSegment)) return nullptr;
+  if (spare_segments_.empty()) {
     segments_.emplace_back();
   } else {
-    spare_pages_.pop_back();
+    spare_segments_.pop_back();
   }
-  Block* const block = store_.make(start, kPage, stream, Block::State::kFree, &small_index(stream));
+  Block* const block = store_.make(start, kSegment, stream, Block::State::kFree, &small_index(stream));
   block->freed_at = ++tick_;
-  segments_[page] = std::make_unique<Segment>();
-  segments_[page]->first = block;
-  count_map(/*small=*/true, 1, kPage);
-  note(Action::SEGMENT_ALLOC, start, kPage, stream, nullptr);
+  segments_[i] = std::make_unique<Segment>();
+  segments_[i]->first = block;
+  count_map(/*small=*/true, 1, kSegment);
+  note(Action::SEGMENT_ALLOC, start, kSegment, stream, nullptr);
   insert_free(block);
   return block;
 }
@@ -166,9 +176,16 @@ void CoreAllocator::release_cache() {
   release(heap_.capacity(), nullptr);
 }
 
-// Unmaps at least `bytes` of free pages, the least recently used first; returns how many it could.
+// Unmaps at least `bytes` of free pages, the least recently used first; returns how many it could. What splits huge
+// pages comes last.
 uint64_t CoreAllocator::release(uint64_t bytes, const Block* spare_last) {
   settle_recent();
+  uint64_t released = release_pass(bytes, spare_last, kHugePage);
+  if (released < bytes) released += release_pass(bytes - released, spare_last, kPage);
+  return released;
+}
+
+uint64_t CoreAllocator::release_pass(uint64_t bytes, const Block* spare_last, uint64_t granularity) {
   std::vector<Block*> candidates;
   for (Block* block = arena_first_; block != nullptr; block = block->next) {
     if (block->state == Block::State::kFree) candidates.push_back(block);
@@ -184,29 +201,30 @@ uint64_t CoreAllocator::release(uint64_t bytes, const Block* spare_last) {
   uint64_t released = 0;
   for (Block* const block : candidates) {
     if (released >= bytes) break;
-    released += block->small() ? unmap_segment(block) : unmap_arena(block, bytes - released);
+    released += block->small() ? unmap_segment(block) : unmap_arena(block, bytes - released, granularity);
   }
   return released;
 }
 
 uint64_t CoreAllocator::unmap_segment(Block* block) {
   remove_free(block);
-  heap_.unmap(block->ptr, kPage);
-  count_unmap(/*small=*/true, -1, kPage);
-  note(Action::SEGMENT_FREE, block->ptr, kPage, block->stream, nullptr);
-  const size_t page = (block->ptr - heap_.base()) / kPage;
-  segments_[page].reset();
-  spare_pages_.push_back(static_cast<uint32_t>(page));
+  heap_.unmap(block->ptr, kSegment);
+  count_unmap(/*small=*/true, -1, kSegment);
+  note(Action::SEGMENT_FREE, block->ptr, kSegment, block->stream, nullptr);
+  const size_t i = (block->ptr - heap_.base()) / kSegment;
+  segments_[i].reset();
+  spare_segments_.push_back(static_cast<uint32_t>(i));
   store_.recycle(block);
-  return kPage;
+  return kSegment;
 }
 
-// Unmaps up to `bytes` (rounded up to pages) of a free block, from its end; what shares a page with a neighbour stays.
-uint64_t CoreAllocator::unmap_arena(Block* block, uint64_t bytes) {
+// Unmaps up to `bytes` (rounded up to the granularity) of a free block, from its end; what shares such a unit with a
+// neighbour stays.
+uint64_t CoreAllocator::unmap_arena(Block* block, uint64_t bytes, uint64_t granularity) {
   const auto base = static_cast<uint64_t>(block->ptr - arena_);
-  const uint64_t first = page_up(base), last = page_down(base + block->size);
+  const uint64_t first = align_up(base, granularity), last = align_down(base + block->size, granularity);
   if (first >= last) return 0;
-  const uint64_t freed = std::min(last - first, page_up(bytes));
+  const uint64_t freed = std::min(last - first, align_up(bytes, granularity));
   char* const start = arena_ + last - freed;
   char* const end = arena_ + last;
   const device::StreamId stream = block->stream;

@@ -130,7 +130,7 @@ std::vector<PoolReport> CoreAllocator::pools() const {
   for (const auto& segment : segments_) {
     if (!segment) continue;
     const Block* const first = segment->first;
-    for (const Block* block = first; block != nullptr; block = block->next) add(block, block->split() ? 0 : kPage);
+    for (const Block* block = first; block != nullptr; block = block->next) add(block, block->split() ? 0 : kSegment);
     pools[{false, first->stream}].segments += 1;
   }
   for (const Block* block = arena_first_; block != nullptr; block = block->next) {

@@ -21,7 +21,7 @@ class DeviceOfCall {
     if (on_neuron(t)) {
       if (device_ && *device_ != t.device()) fail_mixed_devices(op_name_, *device_, t.device());
       device_ = t.device();
-      if (lacks_hardware(t.scalar_type())) foreign_ = t.scalar_type();
+      if (lacks_hardware(t.scalar_type()) && t.dim() > 0) foreign_ = t.scalar_type();
     } else if (!(t.device().is_cpu() && t.dim() == 0)) {
       other_ = t.device();
     }
@@ -119,7 +119,7 @@ struct Call<Op, kind, passes, R(A...)> {
     work.passes = passes;
     (measure(args, work.read_bytes, work), ...);
     if constexpr (kind == device::Kind::kGather) (measure_indices(args, work), ...);
-    if (seen.foreign()) note_dtype(name<Op>(), *seen.foreign(), work.read_bytes);
+    if (seen.foreign() && kind != device::Kind::kMove) note_dtype(name<Op>(), *seen.foreign(), work.read_bytes);
     KernelScope scope(name<Op>(), device);
     std::tuple<Lowered<A>...> lowered{lower(args)...};
     const auto run = [](auto&... a) -> decltype(auto) {

@@ -157,9 +157,10 @@ c10::Storage adopt_storage(const c10::Storage& storage, at::Device device) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   const size_t bytes = storage.nbytes();
   if (owns(storage.data_ptr()) || storage.data() == nullptr) {
-    c10::DataPtr data = impl->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
-    data.unsafe_set_device(device);
-    return make_storage(std::move(data), bytes);
+    // The memory is HBM already, so the same storage object changes sides.
+    impl->_mutable_data_ptr_no_checks().unsafe_set_device(device);
+    impl->set_allocator(device_allocator());
+    return storage;
   }
   // The host kernel made this tensor with memory of its own: bring it in.
   c10::DataPtr data = aten::allocate(device.index(), bytes);

@@ -9,8 +9,10 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "device/environment.h"
 #include "device/host_memory.h"
@@ -69,7 +71,7 @@ std::unique_lock<std::mutex> lock_debug() {  // holds nothing when the mode is o
   return debug_memory() ? std::unique_lock<std::mutex>(debug_mutex) : std::unique_lock<std::mutex>();
 }
 
-uint64_t page_up(uint64_t bytes) { return (bytes + Heap::kPage - 1) / Heap::kPage * Heap::kPage; }
+uint64_t align(uint64_t address) { return (address + Heap::kHugePage - 1) / Heap::kHugePage * Heap::kHugePage; }
 
 // The child has no pages there (MADV_DONTFORK), and must have nothing else either: pointers that it inherited still say
 // which core they belong to.
@@ -89,7 +91,7 @@ Windows* reserve() {
   // 1977), 15 for 24 GiB in blocks of 1 MiB and up: with 16 windows fragmentation of addresses cannot happen. A host
   // with less address space gets less.
   for (int shift = std::bit_width(16 * capacity - 1); (1ull << shift) >= 2 * capacity; --shift) {
-    const size_t bytes = (static_cast<uint64_t>(cores) << shift) + Heap::kPage;
+    const size_t bytes = (static_cast<uint64_t>(cores) << shift) + Heap::kHugePage;
     if (bytes > kAddressSpace && (1ull << shift) >= 4 * capacity) continue;
     void* start = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) continue;
@@ -97,7 +99,7 @@ Windows* reserve() {
     // first be copied, and the child may not use the device anyway.
     madvise(start, bytes, MADV_DONTFORK);
     auto* result = new Windows;
-    result->base = reinterpret_cast<char*>(page_up(reinterpret_cast<uintptr_t>(start)));
+    result->base = reinterpret_cast<char*>(align(reinterpret_cast<uintptr_t>(start)));
     result->shift = shift;
     result->cores = cores;
     result->heaps = new std::atomic<Heap*>[cores]();
@@ -150,10 +152,9 @@ void check_backing(uint64_t bytes) {
 
 }  // namespace
 
-Heap::Heap(char* base, uint64_t capacity, uint64_t window)
-    : base_(base), capacity_(capacity), window_(window), pages_(window / kPage) {
-  // Touching one byte then brings a whole page in one fault instead of 512. Without huge pages in the kernel this
-  // fails, and small ones do.
+Heap::Heap(char* base, uint64_t capacity, uint64_t window) : base_(base), capacity_(capacity), window_(window) {
+  // Touching one byte then brings 2 MiB in one fault instead of 512. Without huge pages in the kernel this fails, and
+  // small ones do.
   madvise(base, window, MADV_HUGEPAGE);
   if (debug_memory()) {
     std::lock_guard<std::mutex> lock(debug_mutex);
@@ -169,24 +170,24 @@ Heap::~Heap() {
   }
 }
 
-size_t Heap::first_page(const void* ptr, size_t bytes, bool mapped) const {
+uint64_t Heap::offset_of(const void* ptr, size_t bytes) const {
   const auto offset = static_cast<uint64_t>(static_cast<const char*>(ptr) - base_);
   const bool inside_window = ptr >= base_ && offset <= window_ && bytes <= window_ - offset;
   if (!inside_window || bytes == 0 || offset % kPage != 0 || bytes % kPage != 0) {
     throw std::invalid_argument("Heap: not a range of whole pages of this window");
   }
-  const size_t first = offset / kPage;
-  for (size_t i = first; i < first + bytes / kPage; ++i) {
-    if (pages_[i] != mapped) throw std::invalid_argument(mapped ? "Heap: page is not mapped" : "Heap: page is mapped");
-  }
-  return first;
+  return offset;
 }
 
 bool Heap::map(void* ptr, size_t bytes) {
+  uint64_t start = offset_of(ptr, bytes), end = start + bytes;
   if (bytes > capacity_ - mapped()) return false;
   check_backing(bytes);  // looks at all heaps, so before this one is locked
   std::lock_guard<std::mutex> lock(mutex_);
-  const size_t first = first_page(ptr, bytes, false);
+  auto next = runs_.lower_bound(start);
+  const bool overlaps_next = next != runs_.end() && next->first < end;
+  const bool overlaps_prev = next != runs_.begin() && std::prev(next)->second > start;
+  if (overlaps_next || overlaps_prev) throw std::invalid_argument("Heap: page is mapped");
   if (bytes > capacity_ - mapped()) return false;
   const auto debug = lock_debug();
   const int protection = debug && inside == 0 ? PROT_NONE : kOpen;
@@ -195,17 +196,33 @@ bool Heap::map(void* ptr, size_t bytes) {
     // window makes one run of them: stray accesses no longer trap, but the program goes on.
     if (errno != ENOMEM || mprotect(base_, window_, protection) != 0) fail_map(bytes);
   }
-  std::fill_n(pages_.begin() + first, bytes / kPage, true);
+  if (next != runs_.end() && next->first == end) {
+    end = next->second;
+    next = runs_.erase(next);
+  }
+  if (next != runs_.begin() && std::prev(next)->second == start) {
+    std::prev(next)->second = end;
+  } else {
+    runs_.emplace_hint(next, start, end);
+  }
   mapped_ += bytes;
   mapped_total += bytes;
   return true;
 }
 
 void Heap::unmap(void* ptr, size_t bytes) {
+  const uint64_t start = offset_of(ptr, bytes), end = start + bytes;
   std::lock_guard<std::mutex> lock(mutex_);
-  const size_t first = first_page(ptr, bytes, true);
+  auto run = runs_.upper_bound(start);
+  if (run == runs_.begin() || (--run)->second < end) throw std::invalid_argument("Heap: page is not mapped");
   const auto debug = lock_debug();
-  std::fill_n(pages_.begin() + first, bytes / kPage, false);
+  const uint64_t run_end = run->second;
+  if (run->first == start) {
+    runs_.erase(run);
+  } else {
+    run->second = start;
+  }
+  if (end < run_end) runs_.emplace(end, run_end);
   mapped_ -= bytes;
   mapped_total -= bytes;
   if (in_child.load()) return;
@@ -214,37 +231,24 @@ void Heap::unmap(void* ptr, size_t bytes) {
   mprotect(ptr, bytes, PROT_NONE);
 }
 
-template <typename F>
-void Heap::for_each_run(F&& f) const {
-  const size_t count = pages_.size();
-  for (size_t i = 0; i < count;) {
-    if (!pages_[i]) {
-      ++i;
-      continue;
-    }
-    size_t end = i;
-    while (end < count && pages_[end]) ++end;
-    f(i, end - i);
-    i = end;
-  }
-}
-
 uint64_t Heap::resident() const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto host_page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> in_core(kPage / host_page);
+  std::vector<unsigned char> in_core(kHugePage / host_page);
   uint64_t bytes = 0;
-  for_each_run([&](size_t first, size_t pages) {
-    for (size_t i = first; i < first + pages; ++i) {
-      if (mincore(base_ + i * kPage, kPage, in_core.data()) != 0) continue;
-      bytes += host_page * std::count_if(in_core.begin(), in_core.end(), [](unsigned char c) { return (c & 1) != 0; });
+  for (const auto& [start, end] : runs_) {
+    for (uint64_t at = start; at < end; at += kHugePage) {
+      const uint64_t length = std::min<uint64_t>(kHugePage, end - at);
+      if (mincore(base_ + at, length, in_core.data()) != 0) continue;
+      bytes += host_page * std::count_if(in_core.begin(), in_core.begin() + length / host_page,
+                                         [](unsigned char c) { return (c & 1) != 0; });
     }
-  });
+  }
   return bytes;
 }
 
 void Heap::protect_all(int protection) {
-  for_each_run([&](size_t first, size_t pages) { mprotect(base_ + first * kPage, pages * kPage, protection); });
+  for (const auto& [start, end] : runs_) mprotect(base_ + start, end - start, protection);
 }
 
 Heap& heap(int core) {

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <stdexcept>
-#include <vector>
 
 namespace neuron::device {
 
@@ -18,7 +18,8 @@ struct HostMemoryError : std::runtime_error {
 
 class Heap {
  public:
-  static constexpr size_t kPage = 2u << 20;  // bytes: granularity of map() and unmap()
+  static constexpr size_t kPage = 64u << 10;     // bytes: granularity of map() and unmap()
+  static constexpr size_t kHugePage = 2u << 20;  // bytes: pages that are mapped together, aligned, are faster to touch
 
   // HBM of `capacity` bytes in the address range [base, base + window), which the caller has reserved. heap() makes
   // the process's own; tests make small ones.
@@ -29,7 +30,7 @@ class Heap {
 
   uint64_t capacity() const { return capacity_; }                              // bytes of HBM of this core
   uint64_t mapped() const { return mapped_.load(std::memory_order_relaxed); }  // bytes mapped now, <= capacity
-  char* base() const { return base_; }                                         // start of the window, kPage-aligned
+  char* base() const { return base_; }                                         // start of the window, kHugePage-aligned
   uint64_t window() const { return window_; }  // bytes of address space, several times the capacity
   // Makes pages usable; their content is zero. False: over capacity. Throws HostMemoryError: the host cannot back it.
   // Both take whole pages inside the window: map() unmapped ones, unmap() mapped ones (std::invalid_argument
@@ -41,17 +42,15 @@ class Heap {
  private:
   friend void open_memory();
   friend void close_memory();
-  size_t first_page(const void* ptr, size_t bytes, bool mapped) const;
+  uint64_t offset_of(const void* ptr, size_t bytes) const;  // throws unless these are whole pages of the window
   void protect_all(int protection);
-  template <typename F>
-  void for_each_run(F&& f) const;  // f(first page, pages) for every run of mapped pages
 
   char* const base_;
   const uint64_t capacity_;
   const uint64_t window_;
   std::atomic<uint64_t> mapped_{0};
   mutable std::mutex mutex_;
-  std::vector<bool> pages_;  // mapped or not
+  std::map<uint64_t, uint64_t> runs_;  // mapped ranges, start -> end (offsets); neighbours are joined
 };
 
 Heap& heap(int core);                   // creates the window at first use

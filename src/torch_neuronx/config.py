@@ -138,6 +138,14 @@ VARIABLES: Mapping[str, Variable] = _table(
         choices=("allow", "warn", "raise"),
     ),
     Variable(
+        "TORCH_NEURONX_GEMM",
+        "choice",
+        "auto",
+        "The host's library for float32 matrix products: the faster one, by timing both at the first large product; "
+        "always MKL; oneDNN where PyTorch has it.",
+        choices=("auto", "mkl", "onednn"),
+    ),
+    Variable(
         "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS",
         "bool",
         "0",

@@ -112,8 +112,8 @@ def test_empty_cache(device: torch.device) -> None:
     del gone
     assert torch.neuron.mem_get_info(device)[0] == free
     torch.neuron.empty_cache()
-    assert torch.neuron.memory_reserved(device) == 4 * MIB
-    assert torch.neuron.mem_get_info(device) == (24 * GIB - 4 * MIB, 24 * GIB)
+    assert torch.neuron.memory_reserved(device) == 3 * MIB
+    assert torch.neuron.mem_get_info(device) == (24 * GIB - 3 * MIB, 24 * GIB)
     consistent(device)
     del kept
     torch.accelerator.empty_cache()
@@ -147,15 +147,20 @@ def test_summary(device: torch.device) -> None:
 
 
 def test_segment_pool_report(device: torch.device) -> None:
-    tensors = [take(3 * MIB, device) for _ in range(4)] + [take(2000, device)]
+    size = 3 * MIB + 512
+    tensors = [take(size, device) for _ in range(4)] + [take(2000, device)]
     del tensors[0], tensors[1]
     report = torch.neuron.segment_pool_report(device)
     assert [row.pool for row in report] == ["small", "large"]
     large = report[1]
-    assert (large.allocated, large.free, large.largest_free, large.free_blocks) == (6 * MIB, 6 * MIB, 3 * MIB, 2)
-    assert large.reserved == 12 * MIB and large.segments == 1 and large.stream == 0
-    assert large.pinned == 2 * MIB and large.fragmentation == 0.5  # 3 MiB blocks share a page with a neighbour
-    assert "fragmentation" in repr(report) and "50.0%" in repr(report)
+    # Four blocks, of which the first and the third are free, and what is left of the last 2 MiB that were mapped.
+    rest = 2 * MIB - 4 * 512
+    assert (large.allocated, large.free, large.largest_free) == (2 * size, 2 * size + rest, size)
+    assert large.reserved == 14 * MIB and large.segments == 1 and large.stream == 0 and large.free_blocks == 3
+    # Pages of 64 KiB: the first block shares its last one with its neighbour, the third two, the rest its first.
+    assert large.pinned == 512 + (65536 - 1024) + 1536 + (65536 - 2048)
+    assert large.fragmentation == pytest.approx(1 - size / large.free)
+    assert "fragmentation" in repr(report) and f"{large.fragmentation:.1%}" in repr(report)
     assert report[0].fragmentation == 0.0
 
 

@@ -141,7 +141,7 @@ def test_table_agrees_with_the_sources() -> None:
     read = names_read_by(ROOT / "csrc", (".cpp", ".h")) | names_read_by(ROOT / "src", (".py",))
     assert read <= set(config.VARIABLES), f"not in the table: {sorted(read - set(config.VARIABLES))}"
     works = {name for name, variable in config.VARIABLES.items() if variable.status == "works"}
-    assert works - read == {"PYTORCH_ALLOC_CONF"}, "PyTorch reads this one for its allocators"
+    assert works - read <= {"PYTORCH_ALLOC_CONF"}, "the table promises more"  # PyTorch reads this one
     assert read <= works, f"read, but not said to work: {sorted(read - works)}"
 
 

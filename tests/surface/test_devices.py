@@ -26,6 +26,7 @@ def test_both_spellings_give_the_same_object() -> None:
 def test_submodules_are_not_imported_twice() -> None:
     import torch.neuron.memory
     import torch.neuron.random
+
     import torch_neuronx.neuron.memory
 
     assert torch.neuron.memory is torch_neuronx.neuron.memory

@@ -117,7 +117,9 @@ at::Tensor as_operand(const at::Scalar& number, at::ScalarType dtype) {
 at::Tensor operand_beside(const at::Tensor& a, const at::Tensor& b) {
   if (!ready(a)) return {};
   if (ready(b)) return b.scalar_type() == a.scalar_type() && b.device() == a.device() ? b : at::Tensor();
-  if (!b.device().is_cpu() || !b.unsafeGetTensorImpl()->is_wrapped_number()) return {};
+  // The CPU library multiplies 16-bit tensors by a number of float32 precision, so that number must not be rounded
+  // here.
+  if (!b.device().is_cpu() || !b.unsafeGetTensorImpl()->is_wrapped_number() || a.element_size() < 4) return {};
   return as_operand(b.item(), a.scalar_type());
 }
 

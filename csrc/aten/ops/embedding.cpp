@@ -13,7 +13,6 @@ const NativeOps kTable[] = {
     {"_embedding_bag_dense_backward", kGather},
     {"_embedding_bag_forward_only", kGather},
     {"_embedding_bag_per_sample_weights_backward", kGather},
-    {"embedding_dense_backward", kGather},
     {"embedding_renorm_", kGather},
 };
 

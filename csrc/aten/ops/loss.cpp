@@ -26,8 +26,8 @@ const NativeOps kTable[] = {
     {"multilabel_margin_loss_forward multilabel_margin_loss_forward.output", kVector},
     {"nll_loss2d_backward nll_loss2d_backward.grad_input", kVector},
     {"nll_loss2d_forward nll_loss2d_forward.output", kVector},
-    {"nll_loss_backward nll_loss_backward.grad_input", kVector},
-    {"nll_loss_forward nll_loss_forward.output", kVector},
+    {"nll_loss_backward.grad_input", kVector},
+    {"nll_loss_forward.output", kVector},
     {"smooth_l1_loss smooth_l1_loss.out", kVector},
     {"smooth_l1_loss_backward.grad_input", kVector},
 };

@@ -8,8 +8,6 @@ using enum device::Kind;
 
 const NativeOps kTable[] = {
     // overloads, engine of the chip, passes over the data, flags
-    {"_adaptive_avg_pool2d", kVector},
-    {"_adaptive_avg_pool2d_backward", kVector},
     {"_adaptive_avg_pool3d", kVector},
     {"_adaptive_avg_pool3d_backward", kVector},
     {"adaptive_avg_pool2d.out", kVector},
@@ -29,8 +27,8 @@ const NativeOps kTable[] = {
     {"fractional_max_pool3d fractional_max_pool3d.output", kVector},
     {"fractional_max_pool3d_backward fractional_max_pool3d_backward.grad_input", kVector},
     {"im2col im2col.out", kVector},
-    {"max_pool2d_with_indices max_pool2d_with_indices.out", kVector},
-    {"max_pool2d_with_indices_backward max_pool2d_with_indices_backward.grad_input", kVector},
+    {"max_pool2d_with_indices.out", kVector},
+    {"max_pool2d_with_indices_backward.grad_input", kVector},
     {"max_pool3d_with_indices max_pool3d_with_indices.out", kVector},
     {"max_pool3d_with_indices_backward max_pool3d_with_indices_backward.grad_input", kVector},
     {"max_unpool2d max_unpool2d.out", kVector},

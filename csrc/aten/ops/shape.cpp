@@ -35,9 +35,9 @@ const NativeOps kTable[] = {
     {"replication_pad3d replication_pad3d.out", kMove},
     {"replication_pad3d_backward replication_pad3d_backward.grad_input", kMove},
     {"roll", kMove},
-    {"tril tril.out tril_", kMove},
+    {"tril.out tril_", kMove},
     {"tril_indices", kMove},
-    {"triu triu.out triu_", kMove},
+    {"triu.out triu_", kMove},
     {"triu_indices", kMove},
 };
 
