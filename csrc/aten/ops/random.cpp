@@ -147,11 +147,18 @@ at::Tensor& random_from(at::Tensor& self, int64_t from, std::optional<int64_t> t
     return random_range(self, from, static_cast<uint64_t>(top) - static_cast<uint64_t>(from) + 1, generator);
   }
   TORCH_CHECK(from < *to, "random_ expects 'from' to be less than 'to', but got from=", from, " >= to=", *to);
-  const int64_t top = largest_count(self.scalar_type());
-  if (at::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
-    TORCH_CHECK(from <= top && *to - 1 <= top, "to - 1 is out of bounds for ", self.dtype());
-    TORCH_CHECK(from >= 0 || self.scalar_type() != at::kByte, "from is out of bounds for ", self.dtype());
-  }
+  AT_DISPATCH_V2(self.scalar_type(), "random_", AT_WRAP([&] {
+                   const auto check = [&](int64_t value, const char* name) {
+                     // Compared as real numbers: every type's limits and every int64 have one.
+                     const auto x = static_cast<long double>(value);
+                     TORCH_CHECK(x >= static_cast<long double>(std::numeric_limits<scalar_t>::lowest()) &&
+                                     x <= static_cast<long double>(std::numeric_limits<scalar_t>::max()),
+                                 name, " is out of bounds for ", self.dtype());
+                   };
+                   check(from, "from");
+                   check(*to - 1, "to - 1");
+                 }),
+                 AT_EXPAND(AT_ALL_TYPES), at::kBool, at::kHalf, at::kBFloat16, AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
   return random_range(self, from, static_cast<uint64_t>(*to) - static_cast<uint64_t>(from), generator);
 }
 at::Tensor& random_to(at::Tensor& self, int64_t to, Generator generator) {
@@ -201,7 +208,6 @@ at::Tensor& geometric_(at::Tensor& self, double p, Generator generator) {
 }
 at::Tensor& log_normal_(at::Tensor& self, double mean, double std, Generator generator) {
   TORCH_CHECK(std > 0.0, "log_normal_ expects std > 0.0, but found std=", std);
-  check_continuous("Log normal", self);
   normal_(self, mean, std, std::move(generator));
   return self.exp_();
 }
