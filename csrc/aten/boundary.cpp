@@ -85,6 +85,10 @@ class Crossing {
       });
     }
     if (device_) {
+      if (any_cpu_ && args[0].isTensor() && !on_neuron(args[0].toTensor())) {
+        TORCH_CHECK(false, "indices should be either on cpu or on the same device as the indexed tensor (",
+                    args[0].toTensor().device(), ")");
+      }
       for (size_t i = 0; i < n; ++i) {
         for_each_tensor(i, args[i], [&](const at::Tensor& t) {
           const bool fine = on_neuron(t) || (!plan_.written[i] && t.device().is_cpu() && (any_cpu_ || t.dim() == 0));
@@ -207,6 +211,9 @@ class Crossing {
     for (size_t i = 0; i < n; ++i) {
       visit(values[i], [&](const at::Tensor& t) {
         const uint64_t bytes = touched_bytes(t);
+        if (reading && (t.scalar_type() == at::kLong || t.scalar_type() == at::kInt)) {
+          work.descriptors = std::max(work.descriptors, static_cast<uint64_t>(t.numel()));  // used by gathers only
+        }
         const bool output = !reading || plan_.written[i];
         (output ? work.write_bytes : work.read_bytes) += bytes;
         if (static_cast<uint64_t>(t.numel()) > work.elements) {
@@ -290,7 +297,15 @@ class Crossing {
     if (!t.defined() || !on_neuron(t)) return t;
     Border& b = border(t);
     b.written |= written;
+    // One tensor passed twice stays one tensor: the CPU library tells an output that is also an input by identity.
+    for (const auto& [neuron, cpu] : brought_) {
+      if (neuron == t.unsafeGetTensorImpl()) {
+        if (written) written_.emplace_back(t, cpu);
+        return cpu;
+      }
+    }
     at::Tensor cpu = alias_on(t, b.cpu);
+    brought_.emplace_back(t.unsafeGetTensorImpl(), cpu);
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) cpu.unsafeGetTensorImpl()->set_wrapped_number(true);
     if (written) written_.emplace_back(t, cpu);
     return cpu;
@@ -332,6 +347,7 @@ class Crossing {
   std::optional<at::Device> device_;
   c10::SmallVector<Border, 4> borders_;
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_;
+  c10::SmallVector<std::pair<const c10::TensorImpl*, at::Tensor>, 4> brought_;
   c10::SmallVector<std::pair<size_t, IValue>, 2> originals_;
   uint64_t bytes_ = 0;
 };
@@ -346,19 +362,23 @@ class NativeKernel final : public c10::OperatorKernel {
     IValue* args = stack->data() + (stack->size() - n);
     Crossing crossing(plan_, /*copying=*/false, (op_.flags & kAnyCpu) != 0);
     const at::Device device = crossing.find_device(args);
-    const auto foreign = crossing.foreign_dtype(args, n);
+    auto foreign = crossing.foreign_dtype(args, n);
     CoreGuard core(device.index());
     device::Work work;
     crossing.measure(args, n, /*reading=*/true, work);
     // Moving data is not computing: any type may be filled, copied and joined.
-    if (foreign && op_.kind != device::Kind::kMove)
-      note_dtype(plan_.name, *foreign, work.read_bytes + work.write_bytes);
+    const bool computes = op_.kind != device::Kind::kMove;
+    if (foreign && computes) note_dtype(plan_.name, *foreign, work.read_bytes + work.write_bytes);
     {
       KernelScope scope(plan_.name, device);
       crossing.import_args(args);
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
       crossing.finish();
       IValue* returns = stack->data() + (stack->size() - plan_.returned_args.size());
+      if (!foreign && computes) {
+        foreign = crossing.foreign_dtype(returns, plan_.returned_args.size());
+        if (foreign) note_dtype(plan_.name, *foreign, work.read_bytes);
+      }
       for (size_t i = 0; i < plan_.returned_args.size(); ++i) {
         if (plan_.returned_args[i] < 0) crossing.measure(returns + i, 1, /*reading=*/false, work);
       }

@@ -99,6 +99,9 @@ void check_ordinal(int core) {
               "TORCH_NEURONX_INSTANCE_TYPE decide how many.");
 }
 
+OpName::OpName(const char* name) noexcept : previous_(kernel_name) { kernel_name = name; }
+OpName::~OpName() { kernel_name = previous_; }
+
 KernelScope::KernelScope(const char* op_name, at::Device device)
     : name_(op_name),
       core_(device.has_index() ? device.index() : device::current_core()),

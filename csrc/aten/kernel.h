@@ -65,6 +65,18 @@ class OpenMemory {
   OpenMemory& operator=(const OpenMemory&) = delete;
 };
 
+// Names the operator that runs on this thread, for the records of the memory it allocates.
+class OpName {
+ public:
+  explicit OpName(const char* name) noexcept;
+  ~OpName();
+  OpName(const OpName&) = delete;
+  OpName& operator=(const OpName&) = delete;
+
+ private:
+  const char* previous_;
+};
+
 // Name of the operator whose kernel runs on this thread, or nullptr: who allocates.
 const char* current_op() noexcept;
 

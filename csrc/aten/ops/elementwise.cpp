@@ -55,7 +55,8 @@ bool ready(const at::Tensor& t) { return on_neuron(t) && !t.is_conj() && !t.is_n
 // One launch of a kernel that allocates nothing and calls no operator.
 class Launch {
  public:
-  Launch(const char* name, const at::Tensor& like, Kind kind) : name_(name), core_(like.device().index()) {
+  Launch(const char* name, const at::Tensor& like, Kind kind)
+      : name_(name), core_(like.device().index()), op_name_(name) {
     ensure_init();
     work_.kind = kind;
     work_.element_bytes = static_cast<uint8_t>(like.element_size());
@@ -72,6 +73,7 @@ class Launch {
  private:
   const char* name_;
   int core_;
+  OpName op_name_;
   device::Work work_;
 };
 

@@ -82,6 +82,17 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_storage(self, make_storage(std::move(nothing), 0), 0, {0}, {});
 }
 
+// A tensor of zeros without memory: forward-mode and some backward formulas make these as placeholders.
+at::Tensor efficient_zero_tensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                                 std::optional<at::Layout> layout, std::optional<at::Device> device,
+                                 std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  CoreGuard guard(core_of(device));
+  at::native::ZeroTensorAllocator allocator({kNeuron, static_cast<c10::DeviceIndex>(device::current_core())});
+  return at::detail::empty_generic(size, &allocator, kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+                                   c10::dtype_or_default(dtype), std::nullopt);
+}
+
 }  // namespace
 
 void resize_storage_bytes(c10::StorageImpl* storage, size_t bytes) {
@@ -98,8 +109,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", set_source_storage);
   m.impl("set_.source_Tensor", set_source_tensor);
   m.impl("set_", set_empty);
+  m.impl("_efficientzerotensor", efficient_zero_tensor);
   for (const char* name : {"empty.memory_format", "empty_strided", "resize_", "set_.source_Storage_storage_offset",
-                           "set_.source_Storage", "set_.source_Tensor", "set_"}) {
+                           "set_.source_Storage", "set_.source_Tensor", "set_", "_efficientzerotensor"}) {
     note_native("factory", name, device::Kind::kNone);
   }
 }

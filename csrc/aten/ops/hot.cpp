@@ -66,7 +66,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   HOT("norm", "_softmax_backward_data", _softmax_backward_data, kVector, 2);
   HOT("norm", "_log_softmax", _log_softmax, kVector, 3);
   HOT("norm", "_log_softmax_backward_data", _log_softmax_backward_data, kVector, 2);
-  HOT("norm", "native_layer_norm", native_layer_norm, kVector, 3);
+  HOT("norm", "native_layer_norm", native_layer_norm, kVector, 5);
   HOT("norm", "native_layer_norm_backward", native_layer_norm_backward, kVector, 4);
   HOT("norm", "native_group_norm", native_group_norm, kVector, 3);
   HOT("norm", "native_group_norm_backward", native_group_norm_backward, kVector, 4);

@@ -40,7 +40,7 @@ const NativeOps kTable[] = {
     {"clamp_max clamp_max.Tensor clamp_max.Tensor_out clamp_max.out clamp_max_ clamp_max_.Tensor", kVector},
     {"clamp_min clamp_min.Tensor clamp_min.Tensor_out clamp_min.out clamp_min_ clamp_min_.Tensor", kVector},
     {"complex.out", kScalar},
-    {"conj_physical.out", kVector},
+    {"conj_physical.out conj_physical_", kVector},
     {"copysign.Tensor copysign.out copysign_.Tensor", kVector},
     {"cos.out", kScalar},
     {"cosh cosh.out cosh_", kScalar},

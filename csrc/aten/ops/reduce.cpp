@@ -34,7 +34,7 @@ const NativeOps kTable[] = {
     {"mean.out", kVector},
     {"median median.dim_values", kVector},
     {"min min.dim min.dim_min min.unary_out", kVector},
-    {"mode", kVector},
+    {"mode mode.values", kVector},
     {"nanmedian nanmedian.dim_values", kVector},
     {"nansum nansum.out", kVector},
     {"norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype norm.dtype_out norm.out", kVector},
