@@ -36,27 +36,40 @@ double best_time(const F& f) {
 
 at::Tensor square(int64_t n, at::ScalarType type) { return at::ones({n, n}, at::TensorOptions().dtype(type)); }
 
+// Why oneDNN cannot multiply here, or empty. It refuses CPUs without AVX-512 even for float32.
+std::string refusal(OneDnnMatmul onednn) {
+  if (onednn == nullptr) return "this torch does not export at::native::mkldnn_matmul";
+  const at::Tensor a = square(16, at::kFloat), out = square(16, at::kFloat);
+  try {
+    onednn(a, a, out, 0.0f, 1.0f);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return {};
+}
+
 OneDnnMatmul choose_float32() {
   const char* asked = std::getenv("TORCH_NEURONX_GEMM");
   const std::string choice = asked == nullptr || *asked == '\0' ? "auto" : asked;
   TORCH_CHECK_VALUE(choice == "auto" || choice == "mkl" || choice == "onednn", "TORCH_NEURONX_GEMM=", choice,
                     " is not one of auto, mkl, onednn");
+  if (choice == "mkl") return nullptr;
   const OneDnnMatmul onednn = find_onednn();
-  if (choice == "mkl" || onednn == nullptr) return nullptr;
-  const at::Tensor a = square(256, at::kFloat), out = square(256, at::kFloat);
-  double ours = 0;
-  try {
-    ours = best_time([&] { onednn(a, a, out, 0.0f, 1.0f); });
-  } catch (const c10::Error&) {
-    // The function refuses CPUs without AVX-512, float32 included.
-    TORCH_CHECK(choice == "auto",
-                "TORCH_NEURONX_GEMM=onednn: oneDNN's matrix product does not run on this CPU. "
-                "Use auto or mkl.");
-    return nullptr;
-  }
+  const std::string reason = refusal(onednn);
+  TORCH_CHECK_VALUE(choice == "auto" || reason.empty(),
+                    "TORCH_NEURONX_GEMM=onednn, but oneDNN's matrix product does not run here: ", reason,
+                    ". Use auto or mkl.");
+  if (!reason.empty()) return nullptr;
   if (choice == "onednn") return onednn;
+  const at::Tensor a = square(256, at::kFloat), out = square(256, at::kFloat);
   const double theirs = best_time([&] { at::mm(a, a); });
+  const double ours = best_time([&] { onednn(a, a, out, 0.0f, 1.0f); });
   return ours < 0.8 * theirs ? onednn : nullptr;  // below that the choice is noise, and MKL is the reference
+}
+
+OneDnnMatmul onednn() {
+  static const OneDnnMatmul chosen = choose_float32();
+  return chosen;
 }
 
 bool measure_widen(at::ScalarType type) {
@@ -80,13 +93,13 @@ bool widen(at::ScalarType type) {
   return false;
 }
 
-bool onednn_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta, float alpha) {
+bool onednn_worthwhile(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kWorthwhile = 64 * 64 * 64;  // multiply-adds below which the call overhead decides
-  if (a.scalar_type() != at::kFloat || a.numel() * b.size(-1) < kWorthwhile) return false;
-  static const OneDnnMatmul onednn = choose_float32();
-  if (onednn == nullptr) return false;
-  onednn(a, b, out, beta, alpha);
-  return true;
+  return m * n * k >= kWorthwhile && onednn() != nullptr;
+}
+
+void onednn_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta, float alpha) {
+  onednn()(a, b, out, beta, alpha);
 }
 
 }  // namespace neuron::engine

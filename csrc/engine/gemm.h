@@ -5,13 +5,23 @@
 
 namespace neuron::engine {
 
-// The tensors of all functions are CPU tensors (aliases of device memory). 2-D operands unless said otherwise.
+// The tensors of all functions are CPU tensors (aliases of device memory).
 
 // True where products of this 16-bit type run faster as float32 with one rounding of the result: on CPUs without
 // bfloat16 (float16) instructions the library's own kernel is 20 to 40 times slower than float32.
 bool widen(at::ScalarType type);
 
-// out = a @ b in float32 (out is overwritten), by oneDNN where that is faster and present; false: use ATen.
-bool onednn_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta, float alpha);
+// True where a float32 product of these sizes is big enough to matter and oneDNN is present, usable and faster.
+bool onednn_worthwhile(int64_t m, int64_t n, int64_t k);
+// out = alpha * (a @ b) + beta * out for 2-D float32 tensors, where onednn_worthwhile(). beta = 0 ignores what is in
+// out.
+void onednn_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta, float alpha);
+
+// out = alpha * (a @ b) + beta * c for a few rows `a` and a matrix `b` whose columns are dense (a weight of
+// nn.Linear, seen transposed), reading b once: such a product costs the memory traffic of b. 2-D tensors of one dtype
+// (float32, bfloat16, float16), `out` dense; c is undefined or broadcasts to out. Sums in float32, rounds once.
+// false: the shapes are not of this kind, use ATen.
+bool few_rows_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const at::Tensor& out, float beta,
+                     float alpha);
 
 }  // namespace neuron::engine

@@ -1,11 +1,13 @@
 // Matrix products. float32 goes to the faster of the host's libraries; 16-bit floats are multiplied as float32 and
-// rounded once where the host has no instructions for them; other types run the CPU library's kernels.
+// rounded once where the host has no instructions for them; a few rows times a weight have a kernel of their own; other
+// types run the CPU library's kernels.
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/baddbmm.h>
-#include <ATen/ops/bmm.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/baddbmm_cpu_dispatch.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
 
 #include "aten/boundary.h"
 #include "aten/init.h"
@@ -16,16 +18,25 @@ namespace neuron::aten {
 namespace {
 
 using enum device::Kind;
+using at::Scalar;
+using at::Tensor;
 
-// One product [batch x] m x k x n; `c` is what is added, or undefined.
+// One launch: result = beta * c + alpha * (a @ b), where a, b have two dimensions or three (a batch of products).
 class Product {
  public:
-  Product(const char* name, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c = {})
-      : device_(check_same_device(name, {a, b, c}, /*cpu_scalars=*/c.defined())),
+  // `target` is where the result goes (an out= argument, or c itself), or undefined for a new tensor.
+  Product(const char* name, const Tensor& a, const Tensor& b, const Tensor& c = {}, const Tensor& target = {})
+      : device_(check_same_device(name, {a, b, c, target}, /*cpu_scalars=*/false)),
         guard_(device_.index()),
-        widened_(a.scalar_type() == b.scalar_type() && a.dim() >= 2 && engine::widen(a.scalar_type())),
         dtype_(a.scalar_type()),
-        scope_(name, device_) {
+        // What the library would refuse is left to it as it is, so that its message names the caller's types.
+        one_type_(b.scalar_type() == dtype_ && (!c.defined() || c.scalar_type() == dtype_)),
+        widened_(one_type_ && engine::widen(dtype_)),
+        scope_(name, device_),
+        a_(aten::alias(a)),
+        b_(aten::alias(b)),
+        c_(aten::alias(c)),
+        target_(target) {
     if (lacks_hardware(dtype_)) note_dtype(name, dtype_, a.nbytes() + b.nbytes());
     scope_.work() = {.kind = kTensor,
                      .element_bytes = static_cast<uint8_t>(a.element_size()),
@@ -33,69 +44,160 @@ class Product {
                      .read_bytes = touched_bytes(a) + touched_bytes(b) + touched_bytes(c),
                      .macs = static_cast<uint64_t>(a.numel()) * static_cast<uint64_t>(b.dim() > 0 ? b.size(-1) : 1)};
   }
-  at::Tensor in(const at::Tensor& t) const {
-    at::Tensor cpu = aten::alias(t);
-    // The sum's operand may be of another type than the product; only what would be 16-bit is widened.
-    return widened_ && cpu.scalar_type() == dtype_ ? cpu.to(at::kFloat) : cpu;
+
+  Tensor mm() {
+    if (const Tensor out = quick(0, 1); out.defined()) return out;
+    return at::cpu::mm(wide(a_), wide(b_));
   }
-  at::Tensor out(const at::Tensor& result) {
-    at::Tensor narrow = widened_ && result.scalar_type() == at::kFloat ? result.to(dtype_) : result;
-    scope_.work().write_bytes = touched_bytes(narrow);
-    scope_.work().elements = static_cast<uint64_t>(narrow.numel());
+  Tensor addmm(const Scalar& beta, const Scalar& alpha) {
+    if (!beta.isComplex() && !alpha.isComplex()) {
+      if (const Tensor out = quick(beta.to<double>(), alpha.to<double>()); out.defined()) return out;
+    }
+    return at::cpu::addmm(wide(c_), wide(a_), wide(b_), beta, alpha);
+  }
+  Tensor bmm() { return at::cpu::bmm(wide(a_), wide(b_)); }
+  Tensor baddbmm(const Scalar& beta, const Scalar& alpha) {
+    return at::cpu::baddbmm(wide(c_), wide(a_), wide(b_), beta, alpha);
+  }
+
+  // The result as a new neuron tensor.
+  Tensor fresh(const Tensor& result) {
+    const Tensor narrow = widened_ && result.scalar_type() == at::kFloat ? result.to(dtype_) : result;
+    measure(narrow);
     return adopt(narrow, device_);
+  }
+  // The result in `target`, which is resized as out= arguments are.
+  void put(const Tensor& result) {
+    TORCH_CHECK(target_.scalar_type() == dtype_, "Expected out tensor to have dtype ",
+                caffe2::TypeMeta::fromScalarType(dtype_), ", but got ", target_.dtype(), " instead");
+    at::native::resize_output(target_, result.sizes());
+    aten::alias(target_).copy_(result);
+    measure(result);
   }
 
  private:
+  Tensor wide(const Tensor& t) const { return widened_ ? t.to(at::kFloat) : t; }
+
+  // The kernels that are ours: undefined where none applies.
+  Tensor quick(double beta, double alpha) {
+    if (!one_type_ || a_.dim() != 2 || b_.dim() != 2 || a_.size(1) != b_.size(0)) return {};
+    const int64_t m = a_.size(0), n = b_.size(1);
+    if (c_.defined() && (c_.dim() > 2 || !at::is_expandable_to(c_.sizes(), at::IntArrayRef{m, n}))) return {};
+    const float b = static_cast<float>(beta), s = static_cast<float>(alpha);
+    if (m <= 4) {
+      Tensor out = at::empty({m, n}, a_.options());
+      if (engine::few_rows_matmul(a_, b_, c_, out, b, s)) return out;
+    }
+    if (dtype_ != at::kFloat || !engine::onednn_worthwhile(m, n, a_.size(1))) return {};
+    Tensor out = at::empty({m, n}, a_.options());
+    if (c_.defined() && b != 0.0f) out.copy_(c_.expand({m, n}));
+    engine::onednn_matmul(a_, b_, out, c_.defined() ? b : 0.0f, s);
+    return out;
+  }
+  void measure(const Tensor& result) {
+    scope_.work().write_bytes = static_cast<uint64_t>(result.numel()) * at::elementSize(dtype_);
+    scope_.work().elements = static_cast<uint64_t>(result.numel());
+  }
+
   const at::Device device_;
   CoreGuard guard_;
-  const bool widened_;
   const at::ScalarType dtype_;
+  const bool one_type_, widened_;
   KernelScope scope_;
+  const Tensor a_, b_, c_;
+  const Tensor target_;
 };
 
-bool plain_2d(const at::Tensor& a, const at::Tensor& b) {
-  return a.dim() == 2 && b.dim() == 2 && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat &&
-         a.size(1) == b.size(0);
+Tensor mm(const Tensor& self, const Tensor& mat2) {
+  Product p("mm", self, mat2);
+  return p.fresh(p.mm());
+}
+Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  Product p("mm.out", self, mat2, {}, out);
+  p.put(p.mm());
+  return out;
+}
+Tensor bmm(const Tensor& self, const Tensor& mat2) {
+  Product p("bmm", self, mat2);
+  return p.fresh(p.bmm());
+}
+Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  Product p("bmm.out", self, mat2, {}, out);
+  p.put(p.bmm());
+  return out;
 }
 
-at::Tensor mm(const at::Tensor& self, const at::Tensor& other) {
-  Product product("mm", self, other);
-  const at::Tensor a = product.in(self), b = product.in(other);
-  if (plain_2d(a, b)) {
-    at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-    if (engine::onednn_matmul(a, b, out, 0.0f, 1.0f)) return product.out(out);
-  }
-  return product.out(at::mm(a, b));
+Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
+  Product p("addmm", mat1, mat2, self);
+  return p.fresh(p.addmm(beta, alpha));
+}
+Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha,
+                  Tensor& out) {
+  Product p("addmm.out", mat1, mat2, self, out);
+  p.put(p.addmm(beta, alpha));
+  return out;
+}
+Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+               const Scalar& alpha) {
+  Product p("baddbmm", batch1, batch2, self);
+  return p.fresh(p.baddbmm(beta, alpha));
+}
+Tensor& baddbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                    const Scalar& alpha, Tensor& out) {
+  Product p("baddbmm.out", batch1, batch2, self, out);
+  p.put(p.baddbmm(beta, alpha));
+  return out;
 }
 
-at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
-                 const at::Scalar& alpha) {
-  Product product("addmm", mat1, mat2, self);
-  const at::Tensor a = product.in(mat1), b = product.in(mat2), c = product.in(self);
-  if (plain_2d(a, b) && c.scalar_type() == at::kFloat && c.dim() == 1 && c.size(0) == b.size(1) && !beta.isComplex()) {
-    at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-    out.copy_(c.expand_as(out));
-    if (engine::onednn_matmul(a, b, out, beta.to<float>(), alpha.to<float>())) return product.out(out);
-  }
-  return product.out(at::addmm(c, a, b, beta, alpha));
+// In place the sum may not grow.
+void check_shape(const Tensor& self, const Tensor& result) {
+  TORCH_CHECK(self.sizes() == result.sizes(), "Bad in-place call: input tensor size ", self.sizes(),
+              " and output tensor size ", result.sizes(), " should match");
+}
+Tensor& addmm_(Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
+  Product p("addmm_", mat1, mat2, self, self);
+  const Tensor result = p.addmm(beta, alpha);
+  check_shape(self, result);
+  p.put(result);
+  return self;
+}
+Tensor& baddbmm_(Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+  Product p("baddbmm_", batch1, batch2, self, self);
+  const Tensor result = p.baddbmm(beta, alpha);
+  check_shape(self, result);
+  p.put(result);
+  return self;
 }
 
-at::Tensor bmm(const at::Tensor& self, const at::Tensor& mat2) {
-  Product product("bmm", self, mat2);
-  return product.out(at::bmm(product.in(self), product.in(mat2)));
+// A sum of products is one product: (n, batch * k) @ (batch * k, p), which is summed in float32 and rounded once, where
+// the CPU library rounds after each matrix of the batch.
+std::pair<Tensor, Tensor> side_by_side(const Tensor& batch1, const Tensor& batch2) {
+  TORCH_CHECK(batch1.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(batch2.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(batch1.size(0) == batch2.size(0), "batch1 and batch2 must have same number of batches, got ",
+              batch1.size(0), " and ", batch2.size(0));
+  TORCH_CHECK(batch1.size(2) == batch2.size(1), "Incompatible matrix sizes for bmm (", batch1.size(1), "x",
+              batch1.size(2), " and ", batch2.size(1), "x", batch2.size(2), ")");
+  const int64_t depth = batch1.size(0) * batch1.size(2);
+  return {batch1.transpose(0, 1).reshape({batch1.size(1), depth}), batch2.reshape({depth, batch2.size(2)})};
 }
-
-at::Tensor baddbmm(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar& beta,
-                   const at::Scalar& alpha) {
-  Product product("baddbmm", batch1, batch2, self);
-  return product.out(at::baddbmm(product.in(self), product.in(batch1), product.in(batch2), beta, alpha));
+Tensor addbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+  const auto [a, b] = side_by_side(batch1, batch2);
+  return aten::addmm(self, a, b, beta, alpha);
+}
+Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                   const Scalar& alpha, Tensor& out) {
+  const auto [a, b] = side_by_side(batch1, batch2);
+  return aten::addmm_out(self, a, b, beta, alpha, out);
+}
+Tensor& addbmm_(Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+  const auto [a, b] = side_by_side(batch1, batch2);
+  return addmm_(self, a, b, beta, alpha);
 }
 
 const NativeOps kTable[] = {
     // overloads, engine of the chip, passes over the data, flags
-    {"mm.out bmm.out addmm.out addmm_ baddbmm.out baddbmm_", kTensor},
     {"addmv addmv.out addmv_", kVector},
-    {"addbmm addbmm.out addbmm_", kTensor},
     {"dot vdot", kVector},
     {"_addmm_activation _addmm_activation.out", kTensor},
     {"_int_mm _int_mm.out", kTensor},
@@ -109,9 +211,18 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl(name, kernel);        \
   note_native("matmul", name, kTensor)
   REGISTER("mm", mm);
-  REGISTER("addmm", addmm);
+  REGISTER("mm.out", mm_out);
   REGISTER("bmm", bmm);
+  REGISTER("bmm.out", bmm_out);
+  REGISTER("addmm", addmm);
+  REGISTER("addmm.out", addmm_out);
+  REGISTER("addmm_", addmm_);
+  REGISTER("addbmm", addbmm);
+  REGISTER("addbmm.out", addbmm_out);
+  REGISTER("addbmm_", addbmm_);
   REGISTER("baddbmm", baddbmm);
+  REGISTER("baddbmm.out", baddbmm_out);
+  REGISTER("baddbmm_", baddbmm_);
 #undef REGISTER
 }
 
