@@ -38,7 +38,7 @@ c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
 }
 
 void PhiloxGenerator::set_state(const c10::TensorImpl& bytes) {
-  TORCH_CHECK(
+  TORCH_CHECK_TYPE(
       bytes.layout() == at::kStrided && bytes.device().is_cpu() && bytes.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
       "RNG state must be a torch.ByteTensor");
   TORCH_CHECK(bytes.numel() == kStateBytes, "RNG state is wrong size: expected ", kStateBytes, " bytes, got ",

@@ -65,6 +65,7 @@ const NativeOps kTable[] = {
     {"gcd gcd.out gcd_", kVector},
     {"ge.Scalar_out ge.Tensor_out ge_.Scalar ge_.Tensor", kVector},
     {"gelu.out gelu_", kScalar},
+    {"mish_backward", kScalar},
     {"gelu_backward.grad_input", kScalar},
     {"glu glu.out", kVector},
     {"glu_backward glu_backward.grad_input", kVector},

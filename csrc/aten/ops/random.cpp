@@ -208,6 +208,8 @@ at::Tensor& geometric_(at::Tensor& self, double p, Generator generator) {
 }
 at::Tensor& log_normal_(at::Tensor& self, double mean, double std, Generator generator) {
   TORCH_CHECK(std > 0.0, "log_normal_ expects std > 0.0, but found std=", std);
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "\"log_normal_\" not implemented for '",
+                              self.scalar_type(), "'");
   normal_(self, mean, std, std::move(generator));
   return self.exp_();
 }
