@@ -1,5 +1,5 @@
-// Attention as blocks of batched products, for the cases that the CPU library's flash kernel has not: dropout, a
-// gradient for the mask, values of another width than the keys.
+// Attention, forward and backward, with all that scaled_dot_product_attention takes: masks and their gradient, dropout,
+// grouped queries, values of another width than the keys. flash.h has the quick form for float32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,6 +21,7 @@ struct Attention {
   uint64_t seed = 0, offset = 0;
 };
 
+// By blocks of batched products of the CPU library, for float64 and for hosts whose BLAS cannot be called from a loop.
 // (output (batch, heads, L, Ev), logarithm of each row's sum of exponentials (batch, heads, L)).
 // A row whose scores are all -inf gives zeros.
 std::tuple<at::Tensor, at::Tensor> attention_forward(const Attention& a);

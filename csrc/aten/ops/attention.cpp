@@ -17,6 +17,7 @@
 #include "aten/init.h"
 #include "aten/kernel.h"
 #include "aten/philox_generator.h"
+#include "engine/flash.h"
 #include "engine/gemm.h"
 
 // After the headers above: it declares the stub that F.scaled_dot_product_attention asks.
@@ -108,8 +109,9 @@ class Operands {
     if (!t.defined()) return t;
     return adopt((flat_ ? t.squeeze(0) : t).to(like.scalar_type()), like.device());
   }
-  // The library's flash kernel wants values as wide as keys and a mask without a gradient.
-  bool flash(double dropout_p) const { return dropout_p == 0.0 && q.size(-1) == v.size(-1); }
+  bool flash() const { return q.scalar_type() == at::kFloat && engine::flash_present(); }
+  // The CPU library's flash kernel wants values as wide as keys, and a mask without a gradient.
+  bool library(double dropout_p) const { return dropout_p == 0.0 && q.size(-1) == v.size(-1); }
   OptionalTensor optional_mask() const { return mask.defined() ? OptionalTensor(mask) : std::nullopt; }
 
  private:
@@ -160,12 +162,14 @@ Forward attention(const at::Tensor& query, const at::Tensor& key, const at::Tens
   KernelScope scope(kName, device);
   const Operands on(query, key, value, bias);
   at::Tensor out, sums;
-  if (on.flash(dropout_p)) {
+  const engine::Attention a{on.q, on.k, on.v, on.mask, is_causal, scale, dropout_p, random.first, random.second};
+  if (on.flash()) {
+    std::tie(out, sums) = engine::flash_forward(a);
+  } else if (on.library(dropout_p)) {
     std::tie(out, sums) =
         at::_scaled_dot_product_flash_attention_for_cpu(on.q, on.k, on.v, 0.0, is_causal, on.optional_mask(), scale);
   } else {
-    std::tie(out, sums) = engine::attention_forward(
-        {on.q, on.k, on.v, on.mask, is_causal, scale, dropout_p, random.first, random.second});
+    std::tie(out, sums) = engine::attention_forward(a);
   }
   scope.work() = attention_work(query, key, value, bias, is_causal, 2);
   at::Tensor result = on.out(out, query);
@@ -188,13 +192,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   const Operands on(query, key, value, mask);
   const at::Tensor grad = on.in(grad_out);
   at::Tensor grad_q, grad_k, grad_v, grad_mask;
-  if (on.flash(dropout_p) && !(wanted[3] && bias.defined())) {
+  const bool want_mask = wanted[3] && bias.defined();
+  const engine::Attention a{on.q, on.k, on.v, on.mask, is_causal, scale, dropout_p, number(seed), number(offset)};
+  if (on.flash()) {
+    std::tie(grad_q, grad_k, grad_v, grad_mask) =
+        engine::flash_backward(a, grad, on.in(out), aten::alias(sums), want_mask);
+  } else if (on.library(dropout_p) && !want_mask) {
     std::tie(grad_q, grad_k, grad_v) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad, on.q, on.k, on.v, on.in(out), aten::alias(sums), 0.0, is_causal, on.optional_mask(), scale);
   } else {
-    std::tie(grad_q, grad_k, grad_v, grad_mask) = engine::attention_backward(
-        {on.q, on.k, on.v, on.mask, is_causal, scale, dropout_p, number(seed), number(offset)}, grad,
-        wanted[3] && bias.defined());
+    std::tie(grad_q, grad_k, grad_v, grad_mask) = engine::attention_backward(a, grad, want_mask);
   }
   scope.work() = attention_work(query, key, value, mask, is_causal, 5);
   scope.work().read_bytes += touched_bytes(grad_out) + touched_bytes(out);
