@@ -181,25 +181,15 @@ std::pair<Tensor, Tensor> side_by_side(const Tensor& batch1, const Tensor& batch
   const int64_t depth = batch1.size(0) * batch1.size(2);
   return {batch1.transpose(0, 1).reshape({batch1.size(1), depth}), batch2.reshape({depth, batch2.size(2)})};
 }
-Tensor addbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
-  const auto [a, b] = side_by_side(batch1, batch2);
-  return aten::addmm(self, a, b, beta, alpha);
-}
-Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
-                   const Scalar& alpha, Tensor& out) {
-  const auto [a, b] = side_by_side(batch1, batch2);
-  return aten::addmm_out(self, a, b, beta, alpha, out);
-}
-Tensor& addbmm_(Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
-  const auto [a, b] = side_by_side(batch1, batch2);
-  return addmm_(self, a, b, beta, alpha);
-}
 
 const NativeOps kTable[] = {
     // overloads, engine of the chip, passes over the data, flags
     {"addmv addmv.out addmv_", kVector},
     {"dot vdot", kVector},
     {"_addmm_activation _addmm_activation.out", kTensor},
+    // The CPU library rounds a 16-bit sum of products after every batch, so its own kernel is kept for the same
+    // numbers.
+    {"addbmm addbmm.out addbmm_", kTensor},
     {"_int_mm _int_mm.out", kTensor},
 };
 
@@ -217,9 +207,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   REGISTER("addmm", addmm);
   REGISTER("addmm.out", addmm_out);
   REGISTER("addmm_", addmm_);
-  REGISTER("addbmm", addbmm);
-  REGISTER("addbmm.out", addbmm_out);
-  REGISTER("addbmm_", addbmm_);
   REGISTER("baddbmm", baddbmm);
   REGISTER("baddbmm.out", baddbmm_out);
   REGISTER("baddbmm_", baddbmm_);
