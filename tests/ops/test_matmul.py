@@ -58,8 +58,10 @@ def test_batched(dtype: torch.dtype) -> None:
     close(torch.bmm(on[1].mT, on[0].mT), reference(lambda x, y: torch.bmm(y.mT, x.mT), a, b), dtype, 9)
     expected = reference(lambda x, y, z: torch.baddbmm(z, x, y, alpha=2), a, b, c)
     close(torch.baddbmm(on[2], on[0], on[1], alpha=2), expected, dtype, 20)
-    expected = reference(lambda x, y, z: torch.addbmm(z[0], x, y), a, b, c)
-    close(torch.addbmm(on[2][0], on[0], on[1]), expected, dtype, 60)
+    # The CPU library rounds a 16-bit sum after every matrix of the batch, and so does the device.
+    rounding = 1e-5 if dtype == torch.float32 else 0 if not dtype.is_floating_point else 8 * torch.finfo(dtype).eps
+    total = torch.addbmm(on[2][0], on[0], on[1]).cpu()
+    torch.testing.assert_close(total, torch.addbmm(c[0], a, b), rtol=rounding, atol=rounding)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
