@@ -152,8 +152,7 @@ std::tuple<at::Tensor, at::Tensor> flash_forward(const Attention& a) {
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_backward(const Attention& a,
                                                                           const at::Tensor& grad_out,
-                                                                          const at::Tensor& out, const at::Tensor& sums,
-                                                                          bool want_mask) {
+                                                                          const at::Tensor& sums, bool want_mask) {
   const Shape s(a);
   const RowKernels& row_ops = row_kernels();
   at::Tensor grad_q = empty_ordered(a.q, s.width), grad_k = empty_ordered(a.k, s.width),
@@ -177,27 +176,26 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_backward(const 
         const int64_t h = kv * s.group + pass / s.blocks;
         const Block block(a, s, pass % s.blocks);
         const int64_t n = block.keys;
-        const Matrix q = from_row(head(a.q, b, h), block.first), o = from_row(head(out, b, h), block.first),
-                     g = from_row(head(grad_out, b, h), block.first), gq = from_row(head(grad_q, b, h), block.first);
+        const Matrix q = from_row(head(a.q, b, h), block.first), g = from_row(head(grad_out, b, h), block.first),
+                     gq = from_row(head(grad_q, b, h), block.first);
         multiply(false, true, block.rows, n, s.width, s.scale, q, k, 0.0f, p, n);
         multiply(false, true, block.rows, n, s.value_width, 1.0f, g, v, 0.0f, d, n);
         for (int64_t r = 0; r < block.rows; ++r) {
           float *p_row = p + r * n, *d_row = d + r * n;
           const int64_t visible = block.visible(a, r), i = block.first + r;
           const float total = sum[(b * s.heads + h) * s.length + i];
-          float mean = 0.0f;
-          for (int64_t j = 0; j < s.value_width; ++j) mean += from_row(g, r).data[j] * from_row(o, r).data[j];
           if (total == -std::numeric_limits<float>::infinity()) {
             std::fill(p_row, p_row + n, 0.0f);
             std::fill(d_row, d_row + n, 0.0f);
             continue;
           }
-          row_ops.probabilities(p_row, s.mask_row(b, h, i), total, visible);
+          // `total` is rounded, and off by that much are all probabilities of the row: their sum is 1 by division.
+          const float all = row_ops.probabilities(p_row, s.mask_row(b, h, i), total, visible);
           if (a.dropout > 0.0) {
             dropout_row(a, s, b, h, i, visible, factors);
             for (int64_t j = 0; j < visible; ++j) d_row[j] *= factors[j];
           }
-          row_ops.gradient(d_row, p_row, mean, visible);
+          row_ops.gradient(d_row, p_row, 1.0f / all, visible);
           if (a.dropout > 0.0) {
             for (int64_t j = 0; j < visible; ++j) p_row[j] *= factors[j];
           }

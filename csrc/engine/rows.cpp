@@ -30,10 +30,17 @@ float exponentials(float* s, float shift, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum += s[i] = exponential(s[i] - shift);
   return sum;
 }
-void probabilities(float* s, const float* mask, float shift, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) s[i] = exponential((mask != nullptr ? s[i] + mask[i] : s[i]) - shift);
+float probabilities(float* s, const float* mask, float shift, int64_t n) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < n; ++i) sum += s[i] = exponential((mask != nullptr ? s[i] + mask[i] : s[i]) - shift);
+  return sum;
 }
-void gradient(float* d, const float* p, float mean, int64_t n) {
+void gradient(float* d, float* p, float scale, int64_t n) {
+  float mean = 0.0f;
+  for (int64_t i = 0; i < n; ++i) {
+    p[i] *= scale;
+    mean += p[i] * d[i];
+  }
   for (int64_t i = 0; i < n; ++i) d[i] = p[i] * (d[i] - mean);
 }
 
@@ -113,21 +120,33 @@ NEURON_AVX2 float exponentials(float* s, float shift, int64_t n) {
   return sum_of(sum);
 }
 
-NEURON_AVX2 void probabilities(float* s, const float* mask, float shift, int64_t n) {
+NEURON_AVX2 float probabilities(float* s, const float* mask, float shift, int64_t n) {
   const __m256 by = _mm256_set1_ps(shift);
+  __m256 sum = _mm256_setzero_ps();
   for (int64_t i = 0; i < n; i += kWidth) {
     const __m256i in = lanes(n - i);
     __m256 x = _mm256_maskload_ps(s + i, in);
     if (mask != nullptr) x = _mm256_add_ps(x, _mm256_maskload_ps(mask + i, in));
-    _mm256_maskstore_ps(s + i, in, exponential(_mm256_sub_ps(x, by)));
+    const __m256 y = _mm256_and_ps(exponential(_mm256_sub_ps(x, by)), _mm256_castsi256_ps(in));
+    _mm256_maskstore_ps(s + i, in, y);
+    sum = _mm256_add_ps(sum, y);
   }
+  return sum_of(sum);
 }
 
-NEURON_AVX2 void gradient(float* d, const float* p, float mean, int64_t n) {
-  const __m256 m = _mm256_set1_ps(mean);
+NEURON_AVX2 void gradient(float* d, float* p, float scale, int64_t n) {
+  const __m256 factor = _mm256_set1_ps(scale);
+  __m256 sum = _mm256_setzero_ps();
   for (int64_t i = 0; i < n; i += kWidth) {
     const __m256i in = lanes(n - i);
-    const __m256 x = _mm256_sub_ps(_mm256_maskload_ps(d + i, in), m);
+    const __m256 x = _mm256_mul_ps(_mm256_maskload_ps(p + i, in), factor);
+    _mm256_maskstore_ps(p + i, in, x);
+    sum = _mm256_fmadd_ps(x, _mm256_maskload_ps(d + i, in), sum);
+  }
+  const __m256 mean = _mm256_set1_ps(sum_of(sum));
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const __m256i in = lanes(n - i);
+    const __m256 x = _mm256_sub_ps(_mm256_maskload_ps(d + i, in), mean);
     _mm256_maskstore_ps(d + i, in, _mm256_mul_ps(_mm256_maskload_ps(p + i, in), x));
   }
 }

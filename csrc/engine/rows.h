@@ -9,10 +9,10 @@ struct RowKernels {
   float (*largest)(float* s, const float* mask, int64_t n);
   // s[i] = exp(s[i] - shift); returns their sum.
   float (*exponentials)(float* s, float shift, int64_t n);
-  // s[i] = exp(s[i] + mask[i] - shift) (mask may be null).
-  void (*probabilities)(float* s, const float* mask, float shift, int64_t n);
-  // d[i] = p[i] * (d[i] - mean): the gradient of a softmax row.
-  void (*gradient)(float* d, const float* p, float mean, int64_t n);
+  // s[i] = exp(s[i] + mask[i] - shift) (mask may be null); returns their sum.
+  float (*probabilities)(float* s, const float* mask, float shift, int64_t n);
+  // p[i] *= scale, then d[i] = p[i] * (d[i] - sum of p[j] * d[j]): the gradient of a softmax row p.
+  void (*gradient)(float* d, float* p, float scale, int64_t n);
 };
 
 // For the CPU that the process runs on. exp has a relative error below 3e-7 and is 0 from exp(-87.3) down.

@@ -167,3 +167,36 @@ def test_mixed_devices_and_types_are_refused() -> None:
         F.scaled_dot_product_attention(q, q.cpu(), q)
     with pytest.raises(RuntimeError, match="same dtype"):
         F.scaled_dot_product_attention(q, q.half(), q)
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"enable_gqa": True}, {"attn_mask": True}], ids=str)
+def test_second_derivatives(options: dict) -> None:
+    """Where a graph of the backward is wanted, it is made of operators that have one."""
+    torch.manual_seed(0)
+    heads = 1 if "enable_gqa" in options else 2
+    tensors = inputs((1, 2, 5, 4), (1, heads, 6, 4), (1, heads, 6, 3), dtype=torch.float64)
+    results = []
+    for device in ("cpu", "neuron"):
+        q, k, v = (t.detach().to(device).requires_grad_() for t in tensors)
+        chosen = dict(options)
+        if "attn_mask" in options:
+            chosen["attn_mask"] = torch.linspace(-1, 1, 30, device=device, dtype=torch.float64).view(5, 6)
+        with sdpa_kernel(SDPBackend.MATH if device == "cpu" else SDPBackend.OVERRIDEABLE):
+            out = F.scaled_dot_product_attention(q, k, v, **chosen)
+        first = torch.autograd.grad(out.pow(2).sum(), (q, k, v), create_graph=True)
+        second = torch.autograd.grad(sum(g.pow(2).sum() for g in first), (q, k, v))
+        results.append([*first, *second])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual.cpu(), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_second_derivatives_with_dropout() -> None:
+    """Numerical derivatives of the gradient, with the same mask each time."""
+    tensors = [t.detach().to("neuron").requires_grad_() for t in inputs(*[(1, 2, 3, 4)] * 3, dtype=torch.float64)]
+
+    def attend(*args: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(1)
+        return F.scaled_dot_product_attention(*args, dropout_p=0.5)
+
+    assert torch.autograd.gradcheck(attend, tensors)
+    assert torch.autograd.gradgradcheck(attend, tensors)

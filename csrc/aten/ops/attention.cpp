@@ -195,8 +195,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   const bool want_mask = wanted[3] && bias.defined();
   const engine::Attention a{on.q, on.k, on.v, on.mask, is_causal, scale, dropout_p, number(seed), number(offset)};
   if (on.flash()) {
-    std::tie(grad_q, grad_k, grad_v, grad_mask) =
-        engine::flash_backward(a, grad, on.in(out), aten::alias(sums), want_mask);
+    std::tie(grad_q, grad_k, grad_v, grad_mask) = engine::flash_backward(a, grad, aten::alias(sums), want_mask);
   } else if (on.library(dropout_p) && !want_mask) {
     std::tie(grad_q, grad_k, grad_v) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad, on.q, on.k, on.v, on.in(out), aten::alias(sums), 0.0, is_causal, on.optional_mask(), scale);

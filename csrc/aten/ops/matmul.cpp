@@ -182,6 +182,21 @@ std::pair<Tensor, Tensor> side_by_side(const Tensor& batch1, const Tensor& batch
   return {batch1.transpose(0, 1).reshape({batch1.size(1), depth}), batch2.reshape({depth, batch2.size(2)})};
 }
 
+// Not in a table: the library tells a sum in place from others by `self` and `out` being one tensor object.
+Tensor& addr_(Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
+  const at::Device device = check_same_device("addr_", {self, vec1, vec2});
+  CoreGuard guard(device.index());
+  if (lacks_hardware(self.scalar_type())) note_dtype("addr_", self.scalar_type(), self.nbytes());
+  KernelScope scope("addr_", device);
+  aten::alias(self).addr_(aten::alias(vec1), aten::alias(vec2), beta, alpha);
+  scope.work() = {.kind = kVector,
+                  .element_bytes = static_cast<uint8_t>(self.element_size()),
+                  .read_bytes = touched_bytes(self) + touched_bytes(vec1) + touched_bytes(vec2),
+                  .write_bytes = touched_bytes(self),
+                  .elements = static_cast<uint64_t>(self.numel())};
+  return self;
+}
+
 const NativeOps kTable[] = {
     // overloads, engine of the chip, passes over the data, flags
     {"addmv addmv.out addmv_", kVector},
@@ -210,6 +225,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   REGISTER("baddbmm", baddbmm);
   REGISTER("baddbmm.out", baddbmm_out);
   REGISTER("baddbmm_", baddbmm_);
+  m.impl("addr_", addr_);
+  note_native("matmul", "addr_", kVector);
 #undef REGISTER
 }
 
