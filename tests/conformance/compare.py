@@ -174,6 +174,8 @@ def compare_errors(actual: Attempt, expected: Attempt) -> str:
     """'' if both raised the very same type (NotImplementedError for RuntimeError will not do), else what differs."""
     if type(actual.error) is type(expected.error):
         return ""
+    if actual.error is None and "derivative for" in str(expected.error):
+        return ""  # a derivative that the CPU library lacks is a gap there, not an error of the caller
     if actual.error is None:
         return f"does not raise; the CPU raises {one_line(expected.error)}"  # type: ignore[arg-type]
     if expected.error is None:
