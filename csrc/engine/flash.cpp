@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
+#include "engine/pool.h"
 #include "engine/random.h"
 #include "engine/rows.h"
 
@@ -26,6 +28,43 @@ Sgemm sgemm() {
   static const auto found = reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "sgemm_"));
   return found;
 }
+
+// While alive, products of this thread stay in it: the loop around them is what is parallel.
+class SerialBlas {
+ public:
+  SerialBlas() : previous_(set_threads()(1)) {}
+  ~SerialBlas() { set_threads()(previous_); }
+  SerialBlas(const SerialBlas&) = delete;
+  SerialBlas& operator=(const SerialBlas&) = delete;
+
+ private:
+  using SetThreads = int (*)(int);  // returns the previous setting of this thread
+  static SetThreads set_threads() {
+    static const SetThreads found = [] {
+      if (void* mkl = dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local")) return reinterpret_cast<SetThreads>(mkl);
+      // Other libraries ask OpenMP, whose setting is the thread's own too.
+      return +[](int threads) {
+        static const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+        static const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+        if (set == nullptr || get == nullptr) return threads;
+        const int previous = get();
+        set(threads);
+        return previous;
+      };
+    }();
+    return found;
+  }
+  const int previous_;
+};
+
+// Memory for the scores of a thread's block, kept for the next one.
+float* scratch(int64_t floats) {
+  thread_local std::vector<float> memory;
+  if (static_cast<int64_t>(memory.size()) < floats) memory.resize(static_cast<size_t>(floats));
+  return memory.data();
+}
+
+int threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
 
 // A matrix with dense rows.
 struct Matrix {
@@ -113,9 +152,9 @@ std::tuple<at::Tensor, at::Tensor> flash_forward(const Attention& a) {
   at::Tensor sums = at::empty({s.batch, s.heads, s.length}, a.q.options());
   float* sum = sums.mutable_data_ptr<float>();
   const int64_t area = s.rows * s.keys;
-  const at::Tensor scratch = at::empty({at::get_num_threads(), area + s.keys}, a.q.options());
-  at::parallel_for(0, s.batch * s.heads * s.blocks, 1, [&](int64_t begin, int64_t end) {
-    float* scores = scratch.mutable_data_ptr<float>() + at::get_thread_num() * (area + s.keys);
+  parallel(s.batch * s.heads * s.blocks, 1, threads(), [&](int64_t begin, int64_t end) {
+    const SerialBlas serial;
+    float* scores = scratch(area + s.keys);
     float* factors = scores + area;
     for (int64_t task = begin; task < end; ++task) {
       const int64_t h = task / s.blocks % s.heads, b = task / s.blocks / s.heads;
@@ -163,10 +202,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_backward(const 
   const at::Tensor row_sums = sums.contiguous();
   const float* sum = row_sums.const_data_ptr<float>();
   const int64_t area = s.rows * s.keys;
-  const at::Tensor scratch = at::empty({at::get_num_threads(), 2 * area + s.keys}, a.q.options());
   // One task owns a head of keys and values, so that their gradients add up without locks.
-  at::parallel_for(0, s.batch * s.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    float* p = scratch.mutable_data_ptr<float>() + at::get_thread_num() * (2 * area + s.keys);
+  parallel(s.batch * s.kv_heads, 1, threads(), [&](int64_t begin, int64_t end) {
+    const SerialBlas serial;
+    float* p = scratch(2 * area + s.keys);
     float* d = p + area;
     float* factors = d + area;
     for (int64_t task = begin; task < end; ++task) {
