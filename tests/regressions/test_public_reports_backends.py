@@ -107,9 +107,7 @@ with torch.neuron.stream(stream):
         else:
             raise SystemExit("no exception")
 assert torch.neuron.current_stream() != stream
-print((x.detach() + 1).sum().item(), flush=True)
-import os
-os._exit(0)  # PyTorch's own autograd thread may still hold the exception at interpreter exit, and abort
+print((x.detach() + 1).sum().item())
 """
     assert run_python(code).stdout.split() == ["18.0"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -200,3 +202,26 @@ def test_each_change_says_why_and_until_when() -> None:
         text = inspect.getdoc(getattr(compat, name))
         assert text and "can go" in text.lower(), name
         assert "#" in text or "upstream" in text or "release" in text, name
+
+
+def test_backward_threads_rest_when_drained() -> None:
+    """After draining, no backward thread holds a Python object, even where another thread fights for the lock."""
+    weight = torch.ones(64, 64, device="neuron", requires_grad=True)
+    stop = threading.Event()
+
+    def fight() -> None:
+        while not stop.is_set():
+            compat._drain_autograd_threads()
+
+    fighter = threading.Thread(target=fight)
+    fighter.start()
+    try:
+        for _ in range(30):
+            gradient = torch.autograd.grad((weight @ weight).sum(), weight)
+            alive = weakref.ref(gradient[0])
+            del gradient
+            compat._drain_autograd_threads()
+            assert alive() is None
+    finally:
+        stop.set()
+        fighter.join()

@@ -169,19 +169,6 @@ Tensor& baddbmm_(Tensor& self, const Tensor& batch1, const Tensor& batch2, const
   return self;
 }
 
-// A sum of products is one product: (n, batch * k) @ (batch * k, p), which is summed in float32 and rounded once, where
-// the CPU library rounds after each matrix of the batch.
-std::pair<Tensor, Tensor> side_by_side(const Tensor& batch1, const Tensor& batch2) {
-  TORCH_CHECK(batch1.dim() == 3, "batch1 must be a 3D tensor");
-  TORCH_CHECK(batch2.dim() == 3, "batch2 must be a 3D tensor");
-  TORCH_CHECK(batch1.size(0) == batch2.size(0), "batch1 and batch2 must have same number of batches, got ",
-              batch1.size(0), " and ", batch2.size(0));
-  TORCH_CHECK(batch1.size(2) == batch2.size(1), "Incompatible matrix sizes for bmm (", batch1.size(1), "x",
-              batch1.size(2), " and ", batch2.size(1), "x", batch2.size(2), ")");
-  const int64_t depth = batch1.size(0) * batch1.size(2);
-  return {batch1.transpose(0, 1).reshape({batch1.size(1), depth}), batch2.reshape({depth, batch2.size(2)})};
-}
-
 // Not in a table: the library tells a sum in place from others by `self` and `out` being one tensor object.
 Tensor& addr_(Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
   const at::Device device = check_same_device("addr_", {self, vec1, vec2});
