@@ -1,7 +1,6 @@
 #include "engine/attention.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
@@ -16,6 +15,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/blas.h"
 #include "engine/random.h"
 
 namespace neuron::engine {
@@ -75,7 +75,7 @@ class Blocks {
   // Multiplies by the dropout mask of these matrices and by 1 / (1 - p).
   void drop(at::Tensor& t, int64_t first) const {
     if (a_.dropout == 0.0) return;
-    const Source source{a_.seed, a_.offset, at::in_parallel_region() ? 1 : at::get_num_threads()};
+    const Source source{a_.seed, a_.offset, host_threads()};
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, t.scalar_type(), "attention_dropout", [&] {
       scalar_t* data = t.mutable_data_ptr<scalar_t>();
       dropout(data, data, nullptr, t.numel(), a_.dropout, source, first * length_ * keys_);

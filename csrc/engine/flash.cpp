@@ -1,15 +1,14 @@
 #include "engine/flash.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "engine/blas.h"
 #include "engine/pool.h"
 #include "engine/random.h"
 #include "engine/rows.h"
@@ -20,51 +19,12 @@ namespace {
 constexpr int64_t kRows = 64;      // query rows of a block, about
 constexpr int64_t kMostRows = 96;  // a length of up to that is one block
 
-using Sgemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
-                       const int*, const float*, const int*, const float*, float*, const int*);
-
-// The BLAS inside libtorch_cpu (MKL, or OpenBLAS on aarch64), by its Fortran name.
-Sgemm sgemm() {
-  static const auto found = reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "sgemm_"));
-  return found;
-}
-
-// While alive, products of this thread stay in it: the loop around them is what is parallel.
-class SerialBlas {
- public:
-  SerialBlas() : previous_(set_threads()(1)) {}
-  ~SerialBlas() { set_threads()(previous_); }
-  SerialBlas(const SerialBlas&) = delete;
-  SerialBlas& operator=(const SerialBlas&) = delete;
-
- private:
-  using SetThreads = int (*)(int);  // returns the previous setting of this thread
-  static SetThreads set_threads() {
-    static const SetThreads found = [] {
-      if (void* mkl = dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local")) return reinterpret_cast<SetThreads>(mkl);
-      // Other libraries ask OpenMP, whose setting is the thread's own too.
-      return +[](int threads) {
-        static const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-        static const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-        if (set == nullptr || get == nullptr) return threads;
-        const int previous = get();
-        set(threads);
-        return previous;
-      };
-    }();
-    return found;
-  }
-  const int previous_;
-};
-
 // Memory for the scores of a thread's block, kept for the next one.
 float* scratch(int64_t floats) {
   thread_local std::vector<float> memory;
   if (static_cast<int64_t>(memory.size()) < floats) memory.resize(static_cast<size_t>(floats));
   return memory.data();
 }
-
-int threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
 
 // A matrix with dense rows.
 struct Matrix {
@@ -77,10 +37,8 @@ struct Matrix {
 void multiply(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, Matrix a, Matrix b,
               float beta, float* c, int64_t c_stride) {
   const char ta = transpose_a ? 'T' : 'N', tb = transpose_b ? 'T' : 'N';
-  const int im = static_cast<int>(m), in = static_cast<int>(n), ik = static_cast<int>(k);
-  const int lda = static_cast<int>(std::max<int64_t>(a.stride, 1)),
-            ldb = static_cast<int>(std::max<int64_t>(b.stride, 1)), ldc = static_cast<int>(c_stride);
-  sgemm()(&tb, &ta, &in, &im, &ik, &alpha, b.data, &ldb, a.data, &lda, &beta, c, &ldc);
+  const int64_t lda = std::max<int64_t>(a.stride, 1), ldb = std::max<int64_t>(b.stride, 1);
+  sgemm()(&tb, &ta, &n, &m, &k, &alpha, b.data, &ldb, a.data, &lda, &beta, c, &c_stride);
 }
 
 // (batch, heads, ...) with the last dimension dense: the matrix of one head.
@@ -152,7 +110,7 @@ std::tuple<at::Tensor, at::Tensor> flash_forward(const Attention& a) {
   at::Tensor sums = at::empty({s.batch, s.heads, s.length}, a.q.options());
   float* sum = sums.mutable_data_ptr<float>();
   const int64_t area = s.rows * s.keys;
-  parallel(s.batch * s.heads * s.blocks, 1, threads(), [&](int64_t begin, int64_t end) {
+  parallel(s.batch * s.heads * s.blocks, 1, host_threads(), [&](int64_t begin, int64_t end) {
     const SerialBlas serial;
     float* scores = scratch(area + s.keys);
     float* factors = scores + area;
@@ -203,7 +161,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_backward(const 
   const float* sum = row_sums.const_data_ptr<float>();
   const int64_t area = s.rows * s.keys;
   // One task owns a head of keys and values, so that their gradients add up without locks.
-  parallel(s.batch * s.kv_heads, 1, threads(), [&](int64_t begin, int64_t end) {
+  parallel(s.batch * s.kv_heads, 1, host_threads(), [&](int64_t begin, int64_t end) {
     const SerialBlas serial;
     float* p = scratch(2 * area + s.keys);
     float* d = p + area;

@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
+
+#include "engine/blas.h"
 
 namespace neuron::engine {
 namespace {
@@ -32,6 +35,19 @@ double best_time(const F& f) {
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
   return best;
+}
+
+// What BLAS calls a row-major matrix that is dense or the transpose of a dense one.
+struct Operand {
+  const float* data;
+  char transposed;
+  int64_t leading;
+};
+std::optional<Operand> operand(const at::Tensor& t) {
+  const auto* data = static_cast<const float*>(t.const_data_ptr());
+  if (t.stride(1) == 1 && t.stride(0) >= std::max<int64_t>(1, t.size(1))) return Operand{data, 'n', t.stride(0)};
+  if (t.stride(0) == 1 && t.stride(1) >= std::max<int64_t>(1, t.size(0))) return Operand{data, 't', t.stride(1)};
+  return std::nullopt;
 }
 
 at::Tensor square(int64_t n, at::ScalarType type) { return at::ones({n, n}, at::TensorOptions().dtype(type)); }
@@ -93,13 +109,22 @@ bool widen(at::ScalarType type) {
   return false;
 }
 
-bool onednn_worthwhile(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kWorthwhile = 64 * 64 * 64;  // multiply-adds below which the call overhead decides
-  return m * n * k >= kWorthwhile && onednn() != nullptr;
-}
+bool onednn_worthwhile(int64_t m, int64_t n, int64_t k) { return !is_small(m, n, k) && onednn() != nullptr; }
 
 void onednn_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta, float alpha) {
   onednn()(a, b, out, beta, alpha);
+}
+
+bool small_matmul(const at::Tensor& a, const at::Tensor& b, float* out) {
+  const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
+  if (sgemm() == nullptr || !is_small(m, n, k) || m * n * k == 0) return false;
+  const auto left = operand(a), right = operand(b);
+  if (!left || !right) return false;
+  const float one = 1.0f, zero = 0.0f;
+  // BLAS is column-major: out^T = b^T a^T.
+  sgemm()(&right->transposed, &left->transposed, &n, &m, &k, &one, right->data, &right->leading, left->data,
+          &left->leading, &zero, out, &n);
+  return true;
 }
 
 }  // namespace neuron::engine

@@ -1,11 +1,11 @@
 // Products of a few rows with a large matrix: what decoding a token does with every weight. The matrix is read once and
 // at its own width, so the time is that of its bytes.
-#include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include <vector>
 
+#include "engine/blas.h"
 #include "engine/gemm.h"
 #include "engine/pool.h"
 
@@ -92,7 +92,7 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, con
   T* y = out.mutable_data_ptr<T>();
   const int64_t added_row = added != nullptr ? c.stride(0) : 0, added_column = added != nullptr ? c.stride(1) : 0;
   const int64_t grain = std::max<int64_t>(1, kGrainBytes / (k * static_cast<int64_t>(sizeof(T))));
-  const int threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int threads = host_threads();
   parallel(n, grain, threads, [&](int64_t begin, int64_t end) {
     for (int64_t column = begin; column < end; ++column) {
       for (int64_t r = 0; r < m; ++r) {

@@ -1,7 +1,6 @@
 // The second derivative of attention. PyTorch's formula for the backward of a fused attention is "not implemented";
 // where a graph of the backward is wanted, the gradients are composed of differentiable operators instead.
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_safe_softmax.h>
@@ -16,6 +15,7 @@
 #include <limits>
 
 #include "aten/kernel.h"
+#include "engine/blas.h"
 #include "engine/random.h"
 
 namespace neuron::aten {
@@ -44,8 +44,7 @@ Tensor dropout_factors(const Tensor& scores, double p, const Tensor& seed, const
   const at::Device device = scores.device();
   CoreGuard guard(device.index());
   const engine::Source source{static_cast<uint64_t>(seed.item<int64_t>()),
-                              static_cast<uint64_t>(offset.item<int64_t>()),
-                              at::in_parallel_region() ? 1 : at::get_num_threads()};
+                              static_cast<uint64_t>(offset.item<int64_t>()), engine::host_threads()};
   KernelScope scope("dropout_factors", device);
   const Tensor factors = at::ones(scores.sizes(), at::TensorOptions().dtype(scores.dtype()));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, factors.scalar_type(), "dropout_factors", [&] {

@@ -16,6 +16,7 @@
 #include <ATen/ops/erf_ops.h>
 #include <ATen/ops/exp_ops.h>
 #include <ATen/ops/fill_ops.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ge_ops.h>
 #include <ATen/ops/gt_ops.h>
 #include <ATen/ops/le_ops.h>
@@ -40,7 +41,12 @@
 #include <ATen/ops/threshold_backward_ops.h>
 #include <ATen/ops/zero_ops.h>
 
+#include <functional>
+#include <type_traits>
+
 #include "aten/direct.h"
+#include "aten/launch.h"
+#include "engine/streaming.h"
 
 namespace neuron::aten {
 namespace {
@@ -50,44 +56,11 @@ using device::Kind;
 bool is_float(at::ScalarType t) { return t == at::kFloat || t == at::kBFloat16 || t == at::kHalf; }
 bool is_number(at::ScalarType t) { return is_float(t) || t == at::kLong || t == at::kInt; }
 
-bool ready(const at::Tensor& t) { return on_neuron(t) && !t.is_conj() && !t.is_neg() && !t.is_quantized(); }
-
-// One launch of a kernel that allocates nothing and calls no operator.
-class Launch {
- public:
-  Launch(const char* name, const at::Tensor& like, Kind kind)
-      : name_(name), core_(like.device().index()), op_name_(name) {
-    ensure_init();
-    work_.kind = kind;
-    work_.element_bytes = static_cast<uint8_t>(like.element_size());
-    device::open_memory();
-  }
-  ~Launch() { device::close_memory(); }
-  void reads(const at::Tensor& t) { work_.read_bytes += touched_bytes(t); }
-  void done(const at::Tensor& out) {
-    work_.write_bytes = touched_bytes(out);
-    work_.elements = static_cast<uint64_t>(out.numel());
-    device::launch(core_, device::current_stream(core_), name_, work_);
-  }
-
- private:
-  const char* name_;
-  int core_;
-  OpName op_name_;
-  device::Work work_;
-};
-
-at::Tensor make_out(const at::Tensor& like, at::ScalarType dtype) {
-  CoreGuard guard(like.device().index());
-  return at::detail::empty_generic(like.sizes(), device_allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   dtype, std::nullopt);
-}
-
 // The result of an elementwise operation on a (and b): made here when the layout is plain, left to the iterator (which
 // knows the rules of broadcasting and memory formats) when it is not.
 at::Tensor plain_out(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
   const bool plain = a.is_contiguous() && (b.dim() == 0 || (b.sizes() == a.sizes() && b.is_contiguous()));
-  return plain ? make_out(a, dtype) : at::Tensor();
+  return plain ? make_out(a, a.sizes(), dtype) : at::Tensor();
 }
 
 // `number` as a 0-dim CPU tensor of this dtype; undefined when the operation would not compute in that dtype.
@@ -125,6 +98,65 @@ at::Tensor operand_beside(const at::Tensor& a, const at::Tensor& b) {
   return as_operand(b.item(), a.scalar_type());
 }
 
+// A CPU tensor on a piece of the memory of a contiguous neuron tensor.
+at::Tensor piece_of(void* data, int64_t begin, int64_t count, at::ScalarType dtype) {
+  return at::from_blob(static_cast<char*>(data) + begin * static_cast<int64_t>(at::elementSize(dtype)), {count}, dtype);
+}
+
+// The kernel piece by piece, where the operands are plain and the result is larger than the caches; false where they
+// are not. b: undefined, a scalar, or of a's shape.
+template <typename Kernel>
+bool streamed(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Kernel& kernel) {
+  if (!out.defined() || out.nbytes() < engine::kStreamed || out.dim() == 0) return false;
+  const bool whole = b.defined() && b.dim() > 0;
+  // A 0-dim neuron tensor would have to be read as a host scalar is: left to the iterator.
+  if (b.defined() && !whole && on_neuron(b)) return false;
+  struct Call {
+    const at::Tensor &out, &a, &b;
+    bool whole;
+    Kernel& kernel;
+  } call{out, a, b, whole, kernel};
+  engine::stream_out(
+      out.mutable_data_ptr(), out.numel(), out.element_size(),
+      [](void* context, int64_t begin, int64_t count, void* buffer) {
+        const Call& c = *static_cast<const Call*>(context);
+        c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset);
+        at::TensorIteratorConfig config;
+        config.set_check_mem_overlap(false).resize_outputs(false).check_all_same_dtype(false).allow_cpu_scalars(true);
+        config.add_owned_output(piece_of(buffer, 0, count, c.out.scalar_type()));
+        config.add_owned_const_input(piece_of(c.a.data_ptr(), begin, count, c.a.scalar_type()));
+        if (c.whole) config.add_owned_const_input(piece_of(c.b.data_ptr(), begin, count, c.b.scalar_type()));
+        if (c.b.defined() && !c.whole) config.add_owned_const_input(c.b);
+        at::TensorIterator iter = config.build();
+        c.kernel(iter);
+      },
+      &call);
+  return true;
+}
+
+// a op b for float32 tensors of one shape that are too small for an iterator to be worth building. These operations are
+// exact to the last bit however they are computed; false where it is not such a call.
+template <typename Op, typename F>
+at::Tensor tiny(const at::Tensor& a, const at::Tensor& b, F&& f) {
+  constexpr int64_t kTiny = 2048;
+  if (!ready(a) || !ready(b) || a.device() != b.device() || a.scalar_type() != at::kFloat ||
+      b.scalar_type() != at::kFloat || a.numel() > kTiny || a.sizes() != b.sizes() || !a.is_contiguous() ||
+      !b.is_contiguous()) {
+    return {};
+  }
+  Launch launch(direct::name<Op>(), a, Kind::kVector);
+  launch.reads(a);
+  launch.reads(b);
+  at::Tensor out = make_out(a, a.sizes(), at::kFloat);
+  const auto* x = static_cast<const float*>(a.const_data_ptr());
+  const auto* y = static_cast<const float*>(b.const_data_ptr());
+  auto* z = static_cast<float*>(out.mutable_data_ptr());
+  for (int64_t i = 0, n = a.numel(); i < n; ++i) z[i] = f(x[i], y[i]);
+  launch.done(out);
+  return out;
+}
+struct NoTiny {};  // operators whose result depends on how it is computed
+
 // --- the three shapes of a call ---
 using Dtypes = bool (*)(at::ScalarType);
 
@@ -135,6 +167,10 @@ at::Tensor binary(const at::Tensor& a, const at::Tensor& b, std::optional<at::Sc
   if (on_neuron(b)) launch.reads(b);
   at::TensorIteratorConfig config;
   at::Tensor out = plain_out(a, b, out_dtype.value_or(a.scalar_type()));
+  if (streamed(out, a, b, kernel)) {
+    launch.done(out);
+    return out;
+  }
   if (out.defined()) config.set_check_mem_overlap(false).resize_outputs(false);
   config.check_all_same_dtype(false)
       .allow_cpu_scalars(true)
@@ -171,7 +207,11 @@ at::Tensor unary(const at::Tensor& a, Kernel&& kernel) {
   Launch launch(direct::name<Op>(), a, kind);
   launch.reads(a);
   at::TensorIteratorConfig config;
-  at::Tensor out = a.is_contiguous() ? make_out(a, a.scalar_type()) : at::Tensor();
+  at::Tensor out = a.is_contiguous() ? make_out(a, a.sizes(), a.scalar_type()) : at::Tensor();
+  if (streamed(out, a, {}, kernel)) {
+    launch.done(out);
+    return out;
+  }
   if (out.defined()) config.set_check_mem_overlap(false).resize_outputs(false);
   at::TensorIterator iter = config.add_owned_output(out).add_owned_const_input(a).build();
   kernel(iter);
@@ -203,8 +243,11 @@ at::Tensor& float_unary_(at::Tensor& self) {
   return self;
 }
 
-template <typename Op, auto& stub, bool (*dtypes)(at::ScalarType)>
+template <typename Op, auto& stub, bool (*dtypes)(at::ScalarType), typename Tiny = NoTiny>
 at::Tensor arithmetic(const at::Tensor& a, const at::Tensor& b) {
+  if constexpr (!std::is_same_v<Tiny, NoTiny>) {
+    if (at::Tensor out = tiny<Op>(a, b, Tiny()); out.defined()) return out;
+  }
   const at::Tensor other = dtypes(a.scalar_type()) ? operand_beside(a, b) : at::Tensor();
   if (!other.defined()) return Direct<Op, Kind::kVector>::call(a, b);
   return binary<Op, Kind::kVector>(a, other, std::nullopt, [](at::TensorIterator& iter) { stub(at::kCPU, iter); });
@@ -219,6 +262,11 @@ at::Tensor& arithmetic_(at::Tensor& a, const at::Tensor& b) {
 // add and sub share a kernel of the CPU library, told apart by the sign of alpha.
 template <typename Op, int sign>
 at::Tensor sum_of(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
+  if (alpha.isIntegral(false) && alpha.to<int64_t>() == 1) {
+    if (at::Tensor out = tiny<Op>(a, b, [](float x, float y) { return sign > 0 ? x + y : x - y; }); out.defined()) {
+      return out;
+    }
+  }
   const at::Tensor other = is_number(a.scalar_type()) && alpha.isIntegral(false) ? operand_beside(a, b) : at::Tensor();
   if (!other.defined()) return Direct<Op, Kind::kVector>::call(a, b, alpha);
   return binary<Op, Kind::kVector>(a, other, std::nullopt, [&](at::TensorIterator& iter) {
@@ -330,9 +378,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   REGISTER("sub.Tensor", (&sum_of<at::_ops::sub_Tensor, -1>), Kind::kVector);
   REGISTER("sub_.Tensor", (&sum_of_<at::_ops::sub__Tensor, -1>), Kind::kVector);
 
-  REGISTER("mul.Tensor", (&arithmetic<at::_ops::mul_Tensor, at::native::mul_stub, is_number>), Kind::kVector);
+  REGISTER("mul.Tensor", (&arithmetic<at::_ops::mul_Tensor, at::native::mul_stub, is_number, std::multiplies<float>>),
+           Kind::kVector);
   REGISTER("mul_.Tensor", (&arithmetic_<at::_ops::mul__Tensor, at::native::mul_stub, is_number>), Kind::kVector);
-  REGISTER("div.Tensor", (&arithmetic<at::_ops::div_Tensor, at::native::div_true_stub, is_float>), Kind::kVector);
+  REGISTER("div.Tensor", (&arithmetic<at::_ops::div_Tensor, at::native::div_true_stub, is_float, std::divides<float>>),
+           Kind::kVector);
   REGISTER("div_.Tensor", (&arithmetic_<at::_ops::div__Tensor, at::native::div_true_stub, is_float>), Kind::kVector);
   REGISTER("maximum", (&arithmetic<at::_ops::maximum, at::native::maximum_stub, is_number>), Kind::kVector);
   REGISTER("minimum", (&arithmetic<at::_ops::minimum, at::native::minimum_stub, is_number>), Kind::kVector);

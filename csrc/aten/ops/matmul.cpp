@@ -12,6 +12,7 @@
 #include "aten/boundary.h"
 #include "aten/init.h"
 #include "aten/kernel.h"
+#include "aten/launch.h"
 #include "engine/gemm.h"
 
 namespace neuron::aten {
@@ -108,7 +109,26 @@ class Product {
   const Tensor target_;
 };
 
+// Small float32 products without aliases and the walk of a Product; undefined when it is not one.
+Tensor small_mm(const Tensor& a, const Tensor& b) {
+  if (!ready(a) || !ready(b) || a.device() != b.device() || a.scalar_type() != at::kFloat ||
+      b.scalar_type() != at::kFloat || a.dim() != 2 || b.dim() != 2 || a.size(1) != b.size(0) ||
+      !engine::is_small(a.size(0), b.size(1), a.size(1))) {
+    return {};
+  }
+  Launch launch("mm", a, kTensor);
+  Tensor out = make_out(a, {a.size(0), b.size(1)}, at::kFloat);
+  if (!engine::small_matmul(a, b, static_cast<float*>(out.mutable_data_ptr()))) return {};
+  launch.reads(a);
+  launch.reads(b);
+  launch.work().float32_matmul = true;
+  launch.work().macs = static_cast<uint64_t>(a.numel() * b.size(1));
+  launch.done(out);
+  return out;
+}
+
 Tensor mm(const Tensor& self, const Tensor& mat2) {
+  if (Tensor out = small_mm(self, mat2); out.defined()) return out;
   Product p("mm", self, mat2);
   return p.fresh(p.mm());
 }

@@ -5,7 +5,6 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Dispatch_v2.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/view_as_real.h>
@@ -18,6 +17,7 @@
 #include "aten/init.h"
 #include "aten/kernel.h"
 #include "aten/philox_generator.h"
+#include "engine/blas.h"
 
 namespace neuron::aten {
 namespace {
@@ -27,7 +27,7 @@ using Generator = std::optional<at::Generator>;
 
 engine::Source source(const Generator& generator, at::Device device) {
   const auto [seed, offset] = philox_generator(generator, device).take(4);
-  return {seed, offset, at::in_parallel_region() ? 1 : at::get_num_threads()};
+  return {seed, offset, engine::host_threads()};
 }
 
 // Runs `fill(contiguous_cpu_tensor, source)` on self, which may be strided.
