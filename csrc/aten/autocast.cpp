@@ -5,6 +5,15 @@
 namespace at::autocast {
 namespace {
 
+// float16 probabilities close to 0 or 1 lose the digits that the logarithm needs, whatever the loss is computed in.
+Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
+  TORCH_CHECK(false,
+              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: they take "
+              "probabilities, which the layer before may have rounded to 16 bits. Combine that sigmoid and the loss in "
+              "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which are safe to "
+              "autocast, or compute the loss with autocast disabled.");
+}
+
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
@@ -25,6 +34,8 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(PROMOTE)
 #undef PROMOTE
+
+  m.impl("binary_cross_entropy", refuse_binary_cross_entropy);
 }
 
 }  // namespace

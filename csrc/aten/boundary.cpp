@@ -1,5 +1,6 @@
 #include "aten/boundary.h"
 
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/List.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/CPUAllocator.h>
@@ -65,6 +66,14 @@ Plan make_plan(const c10::OperatorHandle& op) {
     plan.returned_args.push_back(found);
   }
   return plan;
+}
+
+at::SparseTensorImpl* sparse_impl(const at::Tensor& t) {
+  return static_cast<at::SparseTensorImpl*>(t.unsafeGetTensorImpl());
+}
+
+c10::DispatchKeySet cpu_keys(bool sparse) {
+  return c10::DispatchKeySet(sparse ? c10::DispatchKey::SparseCPU : c10::DispatchKey::CPU);
 }
 
 // Walks one call over the border and back.
@@ -180,11 +189,21 @@ class Crossing {
         if (!neuron.is_inference()) neuron.unsafeGetTensorImpl()->bump_version();
       }
     }
+    for (const auto& [neuron, cpu] : sparse_written_) {
+      const at::SparseTensorImpl* from = sparse_impl(cpu);
+      at::SparseTensorImpl* to = sparse_impl(neuron);
+      const at::Tensor indices = export_fresh(from->indices()), values = export_fresh(from->values());
+      to->raw_resize_(from->sparse_dim(), from->dense_dim(), cpu.sizes());
+      to->set_indices_and_values_unsafe(indices, values);
+      to->set_coalesced(from->coalesced());
+    }
     for (const auto& [neuron, cpu] : written_) {
       if (neuron.sizes() != cpu.sizes() || neuron.strides() != cpu.strides() ||
           neuron.storage_offset() != cpu.storage_offset()) {
         neuron.unsafeGetTensorImpl()->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
       }
+      // linalg_lu_solve leaves a lazy conjugate in its out= tensor.
+      if (neuron.is_conj() != cpu.is_conj()) neuron.unsafeGetTensorImpl()->_set_conj(cpu.is_conj());
     }
   }
 
@@ -214,11 +233,13 @@ class Crossing {
         if (reading && (t.scalar_type() == at::kLong || t.scalar_type() == at::kInt)) {
           work.descriptors = std::max(work.descriptors, static_cast<uint64_t>(t.numel()));  // used by gathers only
         }
+        if (t.is_sparse()) work.descriptors = std::max(work.descriptors, static_cast<uint64_t>(sparse_impl(t)->nnz()));
         const bool output = !reading || plan_.written[i];
         (output ? work.write_bytes : work.read_bytes) += bytes;
-        if (static_cast<uint64_t>(t.numel()) > work.elements) {
-          work.elements = t.numel();
-          work.element_bytes = static_cast<uint8_t>(t.element_size());
+        const auto elements = static_cast<uint64_t>(t.is_sparse() ? sparse_impl(t)->values().numel() : t.numel());
+        if (elements > work.elements) {
+          work.elements = elements;
+          work.element_bytes = static_cast<uint8_t>(t.dtype().itemsize());
         }
       });
     }
@@ -286,7 +307,7 @@ class Crossing {
       cpu = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                                std::move(data), c10::GetCPUAllocator(), true));
     } else {
-      cpu = alias(t).storage();
+      cpu = aten::alias(t).storage();
     }
     borders_.push_back(
         {c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(owner), cpu, cpu.data(), cpu.nbytes(), false});
@@ -295,15 +316,24 @@ class Crossing {
 
   at::Tensor bring_in(const at::Tensor& t, bool written) {
     if (!t.defined() || !on_neuron(t)) return t;
-    Border& b = border(t);
-    b.written |= written;
+    const bool sparse = t.is_sparse();
+    if (!sparse) border(t).written |= written;
     // One tensor passed twice stays one tensor: the CPU library tells an output that is also an input by identity.
     for (const auto& [neuron, cpu] : brought_) {
       if (neuron == t.unsafeGetTensorImpl()) {
-        if (written) written_.emplace_back(t, cpu);
+        if (written) (sparse ? sparse_written_ : written_).emplace_back(t, cpu);
         return cpu;
       }
     }
+    if (sparse) {
+      const at::SparseTensorImpl* from = sparse_impl(t);
+      at::Tensor cpu = sparse_tensor(c10::DispatchKey::SparseCPU, t, bring_in(from->indices(), written),
+                                     bring_in(from->values(), written));
+      brought_.emplace_back(t.unsafeGetTensorImpl(), cpu);
+      if (written) sparse_written_.emplace_back(t, cpu);
+      return cpu;
+    }
+    Border& b = border(t);
     at::Tensor cpu = alias_on(t, b.cpu);
     brought_.emplace_back(t.unsafeGetTensorImpl(), cpu);
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) cpu.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -313,10 +343,15 @@ class Crossing {
 
   at::Tensor export_fresh(const at::Tensor& t) {
     if (!t.defined() || !t.device().is_cpu()) return t;
+    if (t.is_sparse()) {
+      const at::SparseTensorImpl* from = sparse_impl(t);
+      return sparse_tensor(c10::DispatchKey::SparsePrivateUse1, t, export_fresh(from->indices()),
+                           export_fresh(from->values()));
+    }
     TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == at::kStrided && !t.is_quantized(), "'", plan_.name,
                                 "' has a result of layout ", t.layout(), t.is_quantized() ? " (quantized)" : "",
-                                ", and the neuron device has dense tensors only. Call .cpu() first and keep the result "
-                                "on the CPU.");
+                                ", and the neuron device has dense and sparse COO tensors only. Call .cpu() first and "
+                                "keep the result on the CPU.");
     const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
     for (const Border& b : borders_) {
       if (b.cpu.unsafeGetStorageImpl() == storage) {
@@ -346,7 +381,7 @@ class Crossing {
   const bool any_cpu_;
   std::optional<at::Device> device_;
   c10::SmallVector<Border, 4> borders_;
-  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_;
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_, sparse_written_;
   c10::SmallVector<std::pair<const c10::TensorImpl*, at::Tensor>, 4> brought_;
   c10::SmallVector<std::pair<size_t, IValue>, 2> originals_;
   uint64_t bytes_ = 0;
@@ -372,7 +407,7 @@ class NativeKernel final : public c10::OperatorKernel {
     {
       KernelScope scope(plan_.name, device);
       crossing.import_args(args);
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+      op.redispatchBoxed(cpu_keys((op_.flags & kSparse) != 0), stack);
       crossing.finish();
       IValue* returns = stack->data() + (stack->size() - plan_.returned_args.size());
       if (!foreign && computes) {
@@ -405,6 +440,7 @@ const Plan& fallback_plan(const c10::OperatorHandle& op) {
   return *plan;
 }
 
+template <bool sparse>
 void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const Plan& plan = fallback_plan(op);
   before_fallback(plan.name);
@@ -418,7 +454,7 @@ void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* sta
   {
     c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView |
                                              c10::autocast_dispatch_keyset);
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    op.redispatchBoxed(cpu_keys(sparse), stack);
   }
   crossing.finish();
   crossing.export_returns(stack->data() + (stack->size() - plan.returned_args.size()));
@@ -464,5 +500,8 @@ std::vector<NativeRow> native_ops() {
 }  // namespace neuron::aten
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&neuron::aten::cpu_fallback>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&neuron::aten::cpu_fallback<false>>());
+}
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&neuron::aten::cpu_fallback<true>>());
 }

@@ -16,6 +16,7 @@ enum OpFlags : uint8_t {
   kNoFlags = 0,
   kAnyCpu = 1,    // tensors on the CPU are welcome beside neuron ones (indices)
   kHostScan = 2,  // the host waits for the result (its size depends on data): synchronises the stream
+  kSparse = 4,    // registered for sparse tensors: runs the CPU library's sparse kernel
 };
 
 // A row of a family's table: overloads in aten (separated by spaces) that run the CPU library's kernel on device

@@ -11,5 +11,8 @@ at::Tensor alias_on(const at::Tensor& tensor, c10::Storage cpu_storage);     // 
 c10::StorageImpl* alias_owner(const c10::StorageImpl* storage) noexcept;     // neuron storage behind an alias, or null
 c10::Storage adopt_storage(const c10::Storage& storage, at::Device device);  // moves the memory out of `storage`
 at::Tensor neuron_tensor(c10::Storage storage, const at::Tensor& like);      // sizes, strides, bits of `like`
+// A sparse COO tensor of `key` (SparseCPU, SparsePrivateUse1) with the sizes and the coalesced flag of sparse `like`.
+at::Tensor sparse_tensor(c10::DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
+                         const at::Tensor& values);
 
 }  // namespace neuron::aten

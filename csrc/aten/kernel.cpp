@@ -1,6 +1,7 @@
 #include "aten/kernel.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/SparseTensorImpl.h>
 #include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 
@@ -181,6 +182,18 @@ at::Tensor neuron_tensor(c10::Storage storage, const at::Tensor& like) {
   return result;
 }
 
+at::Tensor sparse_tensor(c10::DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
+                         const at::Tensor& values) {
+  CoreGuard guard(on_neuron(values) ? values.device().index() : -1);  // the constructor asks for its current device
+  auto result = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), like.dtype());
+  auto* to = static_cast<at::SparseTensorImpl*>(result.unsafeGetTensorImpl());
+  const auto* from = static_cast<const at::SparseTensorImpl*>(like.unsafeGetTensorImpl());
+  to->raw_resize_(from->sparse_dim(), from->dense_dim(), like.sizes());
+  to->set_indices_and_values_unsafe(indices, values);
+  to->set_coalesced(from->coalesced());
+  return result;
+}
+
 at::Tensor adopt(const at::Tensor& result, at::Device device) {
   if (!result.defined() || on_neuron(result)) return result;
   if (c10::StorageImpl* owner = alias_owner(result.storage().unsafeGetStorageImpl())) {
@@ -232,6 +245,10 @@ const char* intern(const std::string& name) {
 
 uint64_t touched_bytes(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return 0;
+  if (tensor.is_sparse()) {
+    const auto* sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+    return touched_bytes(sparse->indices()) + touched_bytes(sparse->values());
+  }
   uint64_t elements = 1;
   const auto sizes = tensor.sizes();
   const auto strides = tensor.strides();

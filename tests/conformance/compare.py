@@ -27,6 +27,9 @@ class Verdict:
     detail: str = ""  # of the first sample in that state
     sample: str = ""
     inexact: int = 0  # samples equal within the tolerance, but not bit by bit
+    other_types: int = (
+        0  # samples that ask for a type Trainium lacks (dtype=float64), and so do not compute in the pair's
+    )
     fallbacks: dict[str, int] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
 

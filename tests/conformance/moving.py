@@ -79,6 +79,7 @@ class Sample:
         self.args = args
         self.kwargs = kwargs
         self.process = process or (lambda out: out)
+        self.device = "cpu"  # where on() put it
         self.broadcasts_input = False
 
     @classmethod
@@ -94,6 +95,7 @@ class Sample:
             made = Sample(args, copy.deepcopy(self.kwargs), self.process)
         else:
             made = Sample(move(self.args), move(self.kwargs), self.process)
+        made.device = device
         made.broadcasts_input = self.broadcasts_input
         return made
 
@@ -107,6 +109,10 @@ class Sample:
 
     def tensors(self) -> list[torch.Tensor]:
         return tensors_of((self.args, self.kwargs))
+
+    def asks_for(self, kind: Callable[[torch.dtype], bool]) -> bool:
+        """Whether an argument is a dtype of this kind: the caller wants the result computed in it."""
+        return any(isinstance(v, torch.dtype) and kind(v) for v in (*self.args, *self.kwargs.values()))
 
     def describe(self) -> str:
         """One line such as `f32[3,4], 2, dim=0`, enough to write the call down again."""

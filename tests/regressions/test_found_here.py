@@ -6,6 +6,7 @@ import copy
 import io
 import re
 
+import pytest
 import torch
 from torch import nn
 
@@ -61,3 +62,29 @@ def test_deepcopy_and_save_keep_views_of_one_storage():
     loaded = torch.load(buffer)
     loaded[0][0] = 8.0
     assert loaded[1][1].item() == 8.0
+
+
+def test_a_lazy_conjugate_left_in_out_comes_home() -> None:
+    """linalg.lu_solve on a complex system from the right leaves its result conjugated in the out= tensor."""
+
+    def solve(device: str) -> torch.Tensor:
+        torch.manual_seed(0)
+        a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(4, 3, dtype=torch.complex64)
+        lu, pivots = torch.linalg.lu_factor(a.to(device))
+        out = torch.zeros(4, 3, dtype=torch.complex64, device=device)
+        torch.linalg.lu_solve(lu, pivots, b.to(device), left=False, out=out)
+        return out.cpu().resolve_conj()
+
+    torch.testing.assert_close(solve("neuron"), solve("cpu"))
+
+
+def test_complex32_with_both_signs_turned_leaves_the_device() -> None:
+    x = torch.randn(5, dtype=torch.complex64).to(torch.complex32)
+    turned = torch._neg_view(x.to("neuron")).conj()
+    assert torch.equal(turned.cpu().to(torch.complex64), -x.to(torch.complex64).conj().resolve_conj())
+
+
+def test_normal_gives_both_parts_of_a_complex_tensor_the_mean() -> None:
+    parts = torch.view_as_real(torch.empty(100_000, dtype=torch.complex64, device="neuron").normal_(-2.0, 0.5)).cpu()
+    assert parts.mean(0) == pytest.approx([-2.0, -2.0], abs=0.01)
+    assert parts.std(0) == pytest.approx([0.5 / 2**0.5] * 2, abs=0.01)

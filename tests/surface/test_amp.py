@@ -97,3 +97,10 @@ def test_custom_function_decorators() -> None:
     assert y.dtype == torch.float32
     y.sum().backward()
     assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_binary_cross_entropy_of_probabilities_is_refused_as_on_cuda() -> None:
+    p, target = torch.rand(4, device="neuron"), torch.rand(4, device="neuron")
+    with torch.autocast("neuron"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        torch.nn.functional.binary_cross_entropy(p, target)
+    torch.nn.functional.binary_cross_entropy(p, target)

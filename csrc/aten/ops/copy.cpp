@@ -1,7 +1,9 @@
 // Copies inside HBM, between cores, and between host and device.
 #include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <cstring>
 
@@ -26,6 +28,25 @@ bool same_bytes(const at::Tensor& dst, const at::Tensor& src) {
          !dst.storage().is_alias_of(src.storage());
 }
 
+// alias(dst) = alias(src). The CPU's kernel does not resolve a lazy conjugate and a lazy minus of complex32 at once, so
+// there the values are copied as they lie and the signs turned in the real and imaginary parts.
+void copy_values(const at::Tensor& dst, const at::Tensor& src) {
+  const at::Tensor to = aten::alias(dst), from = aten::alias(src);
+  if (src.scalar_type() != at::kComplexHalf || dst.scalar_type() != at::kComplexHalf || !src.is_neg()) {
+    to.copy_(from);
+    return;
+  }
+  const auto plain = [](const at::Tensor& t) {
+    const at::Tensor unsigned_view = t.is_neg() ? at::_neg_view(t) : t;
+    return at::view_as_real(unsigned_view.is_conj() ? unsigned_view.conj() : unsigned_view);
+  };
+  const at::Tensor parts = plain(to);
+  parts.copy_(plain(from));
+  const bool conj = src.is_conj() != dst.is_conj(), neg = src.is_neg() != dst.is_neg();
+  if (neg) parts.neg_();
+  if (conj) parts.select(-1, 1).neg_();
+}
+
 void copy_within(const at::Tensor& dst, const at::Tensor& src) {
   if (same_bytes(dst, src)) {
     Launch launch("copy_", dst, device::Kind::kMove);
@@ -40,7 +61,7 @@ void copy_within(const at::Tensor& dst, const at::Tensor& src) {
                   .read_bytes = touched_bytes(src),
                   .write_bytes = touched_bytes(dst),
                   .elements = static_cast<uint64_t>(dst.numel())};
-  alias(dst).copy_(alias(src));
+  copy_values(dst, src);
 }
 
 // Between two cores both streams take part: the source must be ready, and must not be reused before the copy is done.
@@ -65,7 +86,7 @@ void copy_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) 
                     .element_bytes = static_cast<uint8_t>(ours.element_size()),
                     .read_bytes = touched_bytes(src),
                     .elements = static_cast<uint64_t>(dst.numel())};
-    alias(dst).copy_(alias(src));
+    copy_values(dst, src);
   }
   // As with cuda, only pinned memory makes a copy asynchronous for the host. Its block must then not serve another
   // tensor before the device clock has passed the copy.
@@ -110,7 +131,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
                   .element_bytes = static_cast<uint8_t>(self.element_size()),
                   .read_bytes = self.element_size(),
                   .elements = 1};
-  return at::_local_scalar_dense(alias(self));
+  return at::_local_scalar_dense(aten::alias(self));
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {

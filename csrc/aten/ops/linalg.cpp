@@ -28,7 +28,14 @@ const NativeOps kTable[] = {
     {"linalg_inv_ex linalg_inv_ex.inverse", kVector},
     {"linalg_ldl_factor_ex linalg_ldl_factor_ex.out", kVector},
     {"linalg_ldl_solve linalg_ldl_solve.out", kVector},
-    {"linalg_lstsq.out", kVector},
+    // The tolerance is one number, which the library keeps as a float64 tensor: whole kernels, so that the comparison
+    // with it is not a float64 operator of its own.
+    {"linalg_lstsq linalg_lstsq.out", kVector},
+    {"linalg_matrix_rank linalg_matrix_rank.out linalg_matrix_rank.tol_tensor linalg_matrix_rank.out_tol_tensor "
+     "linalg_matrix_rank.atol_rtol_tensor linalg_matrix_rank.atol_rtol_tensor_out "
+     "linalg_matrix_rank.atol_rtol_float linalg_matrix_rank.atol_rtol_float_out",
+     kVector},
+    {"linalg_pinv.atol_rtol_tensor linalg_pinv.atol_rtol_tensor_out", kVector},
     {"linalg_lu linalg_lu.out", kVector},
     {"linalg_lu_factor_ex linalg_lu_factor_ex.out", kVector},
     {"linalg_lu_solve linalg_lu_solve.out", kVector},

@@ -81,9 +81,9 @@ at::Tensor& uniform_(at::Tensor& self, double from, double to, Generator generat
 at::Tensor& normal_(at::Tensor& self, double mean, double std, Generator generator) {
   TORCH_CHECK(std >= 0.0, "normal expects std >= 0.0, but found std ", std);
   if (self.is_complex()) {
+    // The library's in-place form gives both parts the mean (torch.normal adds it to the real part alone).
     at::Tensor real = at::view_as_real(self);
-    normal_(real, 0, std / std::sqrt(2.0), generator);
-    if (mean != 0.0) self.add_(mean);
+    normal_(real, mean, std / std::sqrt(2.0), generator);
     return self;
   }
   return fill_random("normal_", self, generator, [&](at::Tensor& t, const engine::Source& numbers) {
