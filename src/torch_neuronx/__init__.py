@@ -36,15 +36,19 @@ _register.register()
 
 if TYPE_CHECKING:
     from torch_neuronx import config
+    from torch_neuronx.compiler.metrics import GraphMetrics, get_dynamo_metrics, reset_dynamo_metrics
     from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy
 
 __all__ = [
     "FallbackReport",
     "FallbackRow",
+    "GraphMetrics",
     "__version__",
     "config",
     "fallbacks",
+    "get_dynamo_metrics",
     "neuron",
+    "reset_dynamo_metrics",
     "reset_fallbacks",
     "set_fallback_policy",
 ]
@@ -55,7 +59,8 @@ def __getattr__(name: str) -> Any:
     if name == "config":
         return importlib.import_module("torch_neuronx.config")
     if name in __all__:
-        return getattr(importlib.import_module("torch_neuronx.reports"), name)
+        module = "compiler.metrics" if name.endswith(("_dynamo_metrics", "GraphMetrics")) else "reports"
+        return getattr(importlib.import_module(f"torch_neuronx.{module}"), name)
     if not name.startswith("_"):
         try:
             return getattr(neuron, name)

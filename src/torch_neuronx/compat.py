@@ -13,6 +13,7 @@ import importlib.util
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
@@ -42,6 +43,7 @@ def apply() -> None:
     autocast_default_dtype()
     safetensors_device()
     rest_autograd_threads()
+    compile_for_the_device()
 
 
 def print_with_one_copy() -> None:
@@ -218,3 +220,30 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def compile_for_the_device() -> None:
+    """Let `torch.compile(f)` without a backend choose `neuron` for graphs with neuron tensors.
+
+    The default backend, Inductor, has no code generator for the device and fails deep inside on such graphs; the choice
+    by device exists for no backend upstream (`torch.compiler.set_default_backend` is for all devices). Can go once
+    PyTorch lets a device name its default backend.
+    """
+    wrapper = torch._TorchCompileInductorWrapper
+    original = wrapper.__call__
+
+    @functools.wraps(original)
+    def __call__(self: Any, model_: Any, inputs_: Any, **options: Any) -> Any:
+        if not any(isinstance(t, torch.Tensor) and t.device.type == NAME for t in inputs_):
+            return original(self, model_, inputs_, **options)  # type: ignore[no-untyped-call]
+        from torch_neuronx.compiler import backend
+
+        if self.config:
+            warnings.warn(
+                f"Options of Inductor have no effect on neuron tensors: {', '.join(sorted(self.config))}. Backend "
+                "'neuron' compiles this graph; its own options go with torch.compile(backend='neuron').",
+                stacklevel=2,
+            )
+        return backend.neuron_backend(model_, inputs_)
+
+    wrapper.__call__ = __call__  # type: ignore[method-assign]

@@ -232,7 +232,6 @@ VARIABLES: Mapping[str, Variable] = _table(
         "bool",
         "1",
         "1: a graph that fails to compile raises. 0: it runs eagerly.",
-        "planned",
     ),
     Variable("TORCH_NEURONX_COMPLEX_DECOMPOSE", "bool", "1", "Decompose complex operators before lowering.", "planned"),
     Variable(
@@ -240,7 +239,6 @@ VARIABLES: Mapping[str, Variable] = _table(
         "bool",
         "0",
         "1: a compiled graph raises for inputs on the CPU instead of copying them to the device.",
-        "planned",
     ),
     Variable(
         "TORCH_NEURONX_RETAIN_DEVICE_MODE",

@@ -211,6 +211,15 @@ def findings(results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
+def asking_for_other_types(results: Results) -> int:
+    """Native pairs of the five dtypes with samples that ask for a type Trainium lacks (Verdict.other_types)."""
+    five = {name for name, _ in DTYPE_ORDER[:5]}
+    return sum(
+        r["dtype"] in five and state_of(r) == "native" and any(v.get("other_types") for v in r["variants"].values())
+        for r in results.of("op")
+    )
+
+
 def summary(results: Results) -> str:
     lines = []
     for kind, title in KINDS.items():
@@ -222,6 +231,8 @@ def summary(results: Results) -> str:
         native, pairs = native_share(results, dtype)
         if pairs:
             lines.append(f"  {dtype}: {native} of {pairs} pairs native ({100 * native / pairs:.1f} %)")
+    if other := asking_for_other_types(results):
+        lines.append(f"  {other} of them have samples that ask for float64 or complex, which are compared, not counted")
     return "\n".join(lines)
 
 
@@ -248,6 +259,10 @@ def page(results: Results) -> str:
         "| E | error | raises where the CPU does not, or another type of exception |",
         "| C | crash | the process died or hung |",
         "| - | n/a | the CPU raises for every sample, and so does the device, with the same type |",
+        "",
+        "A sample that itself asks for a type Trainium lacks (`softmax(x, dtype=torch.float64)` in a float32 pair) is "
+        "compared like any other, but does not make its pair a fallback: it computes in the type it asked for. "
+        f"{asking_for_other_types(results)} of the native pairs of the first five dtypes have such samples.",
         "",
         "## Totals",
         "",

@@ -197,7 +197,7 @@ except ModuleNotFoundError as error:
 
 def test_each_change_says_why_and_until_when() -> None:
     changes = re.findall(r"^    (\w+)\(\)$", inspect.getsource(compat.apply), re.M)
-    assert len(changes) == 6
+    assert len(changes) == 7
     for name in changes:
         text = inspect.getdoc(getattr(compat, name))
         assert text and "can go" in text.lower(), name

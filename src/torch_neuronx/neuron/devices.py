@@ -216,3 +216,8 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 def ipc_collect() -> None:
     """Nothing to collect: neuron memory is never shared between processes (`share_memory_` raises)."""
+
+
+# Dynamo cannot trace into the extension; what these answer does not change while the process runs.
+for _constant in (is_available, device_count, get_device_properties, get_device_name, get_device_capability):
+    _constant._dynamo_marked_constant = True  # type: ignore[attr-defined, union-attr]
