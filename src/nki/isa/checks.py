@@ -1,0 +1,785 @@
+"""Rules of single instructions that the table does not hold. Each names its limit in the error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..dtypes import DTYPES
+from ..errors import NkiIndexError, NkiNotImplementedError, NkiTargetError, NkiTypeError
+from ..ops import ACTIVATIONS, ALU, op_name
+from ..tensor import NkiTensor
+from . import enums
+from .call import Call, check, free, partitions
+from .table import DTYPE_SETS, FP8
+
+QUADRANT = 32  # partitions
+
+
+# --- TensorE
+
+
+def _bank(call: Call, key: str = "dst") -> None:
+    """The result of one matrix product lies in one PSUM bank, before NeuronCore-v4."""
+    dst = call.tensors[key]
+    bank = call.target.psum_bank_bytes
+    first = dst.offset % dst.storage_free * dst.dtype.itemsize
+    last = first + sum(stride * (count - 1) for stride, count in dst.get_pattern()[1:]) * dst.dtype.itemsize
+    if call.target.version < 4 and not dst._dynamic and first // bank != last // bank:
+        call.fail(f"covers bytes {first} to {last + dst.dtype.itemsize - 1} of PSUM, more than one bank of {bank}", key)
+
+
+@check("nc_matmul")
+def nc_matmul(call: Call) -> None:
+    """Sizes, dtypes and modes of a matrix product."""
+    target, values = call.target, call.values
+    dst, stationary, moving = (call.tensors[key] for key in ("dst", "stationary", "moving"))
+    double = call.member("perf_mode", enums.matmul_perf_mode) is enums.matmul_perf_mode.double_row
+    rows, columns = free(stationary), free(moving)
+    if double:
+        for key, tensor in (("stationary", stationary), ("moving", moving)):
+            if tensor.dtype.name not in FP8:
+                call.fail(f"is {tensor.dtype}, double_row takes {', '.join(FP8)}", key, NkiTypeError)
+            call.need(
+                tensor.ndim == 3 and tensor.shape[1] == 2, f"has shape {tensor.shape}, double_row takes (K, 2, n)", key
+            )
+        call.need(not values["is_transpose"], "is_transpose does not go with double_row")
+        rows, columns = rows // 2, columns // 2
+    wide = [tensor.dtype.name in ("float32", "tfloat32") for tensor in (stationary, moving)]
+    if wide[0] != wide[1]:
+        call.fail(
+            f"is {moving.dtype}, stationary is {stationary.dtype}: float32 and tfloat32 go only with each other",
+            "moving",
+            NkiTypeError,
+        )
+    call.need(
+        rows <= target.stationary_fmax, f"has {rows} free elements, the limit is {target.stationary_fmax}", "stationary"
+    )
+    limit = target.moving_fmax * (2 if target.version >= 4 and dst.dtype.itemsize == 2 else 1)
+    call.need(columns <= limit, f"has {columns} free elements, the limit is {limit}", "moving")
+    if partitions(dst) != rows or free(dst) != columns:
+        call.fail(f"is [{partitions(dst)}, {free(dst)}], the product is [{rows}, {columns}]", "dst")
+    if values["is_transpose"]:
+        call.need(dst.dtype == moving.dtype, f"is {dst.dtype}, a transpose keeps {moving.dtype}", "dst")
+    else:
+        allowed = ("float32", "bfloat16") if target.version >= 4 else ("float32",)
+        if dst.dtype.name not in allowed:
+            call.fail(
+                f"is {dst.dtype}, products are written as {' or '.join(allowed)} on {target.name}", "dst", NkiTypeError
+            )
+    if call.values["accumulate"] not in (None, True, False):
+        call.fail(f"is {call.values['accumulate']!r}, it takes None, True or False", "accumulate", NkiTypeError)
+    _tile(call, rows)
+    _bank(call)
+
+
+def _tile(call: Call, rows: int) -> None:
+    """tile_position and tile_size: rows of the array from 0, 32, 64 or 96 on; all columns (NKI 0.6)."""
+    position, size = call.values["tile_position"], call.values["tile_size"]
+    if not position and not size:
+        call.values["tile_position"] = call.values["tile_size"] = None
+        return
+    ok = len(position or ()) == 2 and len(size or ()) == 2
+    call.need(ok, f"takes (row, column) pairs for both tile_position {position} and tile_size {size}")
+    call.need(
+        size[0] in (32, 64, 128) and position[0] % size[0] == 0 and position[0] + size[0] <= 128,
+        f"has rows {position[0]} + {size[0]}: sizes are 32, 64 or 128, a tile starts at a multiple of its size",
+        "tile_position",
+    )
+    call.need(
+        position[1] == 0 and size[1] == 128,
+        f"has columns {position[1]} + {size[1]}: NKI 0.6 allows 0 + 128",
+        "tile_position",
+    )
+    call.need(
+        partitions(call.tensors["moving"]) <= size[0],
+        f"is {size[0]} rows, fewer than the operands' partitions",
+        "tile_size",
+    )
+
+
+@check("nc_matmul_mx")
+def nc_matmul_mx(call: Call) -> None:
+    """Microscaled product: quadrants, scales, sizes."""
+    dst, stationary, moving = (call.tensors[key] for key in ("dst", "stationary", "moving"))
+    rows = partitions(stationary)
+    call.need(rows % QUADRANT == 0, f"has {rows} partitions, not a multiple of {QUADRANT}", "stationary")
+    call.need(
+        free(stationary) <= call.target.stationary_fmax and free(stationary) % 2 == 0,
+        f"has {free(stationary)} free elements, it takes an even number up to {call.target.stationary_fmax}",
+        "stationary",
+    )
+    limit = call.target.moving_fmax * (2 if dst.dtype.itemsize == 2 else 1)
+    call.need(free(moving) <= limit, f"has {free(moving)} free elements, the limit is {limit}", "moving")
+    if (partitions(dst), free(dst)) != (free(stationary), free(moving)):
+        call.fail(f"is [{partitions(dst)}, {free(dst)}], the product is [{free(stationary)}, {free(moving)}]", "dst")
+    if dst.dtype.name not in ("float32", "bfloat16"):
+        call.fail(f"is {dst.dtype}, products are written as float32 or bfloat16", "dst", NkiTypeError)
+    for key in ("stationary", "moving"):
+        _scale(call, key + "_scale", rows, free(call.tensors[key]))
+    _tile(call, 0)
+
+
+def _scale(call: Call, key: str, rows: int, columns: int) -> None:
+    """Four scales for each quadrant of 32 partitions, in its first partitions."""
+    scale = call.tensors[key]
+    least = (rows // QUADRANT - 1) * QUADRANT + 4
+    call.need(
+        partitions(scale) >= least and free(scale) == columns,
+        f"is [{partitions(scale)}, {free(scale)}], it takes at least [{least}, {columns}]",
+        key,
+    )
+
+
+@check("nc_transpose")
+def nc_transpose(call: Call) -> None:
+    """TensorE: SBUF to PSUM up to 128x128. VectorE: up to 32x32 anywhere."""
+    dst, data = call.tensors["dst"], call.tensors["data"]
+    if (partitions(dst), free(dst)) != (free(data), partitions(data)):
+        call.fail(f"is [{partitions(dst)}, {free(dst)}], the transpose is [{free(data)}, {partitions(data)}]", "dst")
+    call.same_dtype("dst", "data")
+    tensor_engine = dst.buffer == "psum" and data.buffer == "sbuf"
+    small = max(partitions(data), free(data)) <= QUADRANT
+    if call.asked is enums.engine.unknown:
+        call.asked = enums.engine.tensor if tensor_engine else enums.engine.vector
+    if call.asked is enums.engine.tensor:
+        call.need(tensor_engine, "on TensorE reads SBUF and writes PSUM")
+        call.need(free(data) <= 128, f"has {free(data)} free elements, the limit is 128", "data")
+        if data.dtype.is_integer:
+            call.fail(f"is {data.dtype}, TensorE takes floating point; cast or use VectorE", "data", NkiTypeError)
+        _bank(call)
+    else:
+        call.need(small, f"is [{partitions(data)}, {free(data)}], VectorE transposes up to 32x32", "data")
+
+
+# --- ScalarE
+
+
+def activation_function(call: Call) -> None:
+    """`op` is a function of ScalarE."""
+    name = op_name(call.values["op"])
+    if name == "prelu" and call.opcode == "activate2":
+        call.values["op"] = name
+        return
+    if name not in ACTIVATIONS:
+        call.fail(
+            f"is {call.values['op']!r}, it takes an activation function of nki.language such as nl.exp",
+            "op",
+            NkiTypeError,
+        )
+    call.values["op"] = name
+
+
+@check("activation")
+def activation(call: Call) -> None:
+    """Function, bias, scale and the accumulation register."""
+    activation_function(call)
+    command = call.member("reduce_cmd", enums.reduce_cmd)
+    call.need(command is not enums.reduce_cmd.load_reduce, "load_reduce is for VectorE", "reduce_cmd")
+    if call.values["reduce_op"] is not None:
+        call.need(call.alu("reduce_op") == "add", "must be nl.add: ScalarE reduces by adding", "reduce_op")
+    elif command in (enums.reduce_cmd.reduce, enums.reduce_cmd.reset_reduce):
+        call.fail(f"is {command.name}, which needs a reduce_op", "reduce_cmd")
+
+
+@check("activate2")
+def activate2(call: Call) -> None:
+    """Function and the two operators before it."""
+    activation_function(call)
+    call.member("reduce_cmd", enums.reduce_cmd)
+    pair = (call.alu("op0"), call.alu("op1"))
+    legal = [
+        ("multiply", "add"),
+        ("multiply", "subtract"),
+        ("multiply", "bypass"),
+        ("add", "bypass"),
+        ("subtract", "bypass"),
+        ("bypass", "bypass"),
+    ]
+    call.need(pair in legal, f"(op0, op1) is {pair}, legal are {', '.join(map(str, legal))}")
+    if "imm1" not in call.tensors and "imm1" not in call.values:
+        call.need(pair[1] == "bypass", f"is missing, op1={pair[1]} needs it", "imm1")
+    if call.values["reduce_op"] is not None:
+        op = call.alu("reduce_op")
+        call.need(
+            op in ("add", "maximum", "minimum", "abs_max", "abs_min"), f"is {op}, which cannot reduce here", "reduce_op"
+        )
+    call.number("relu_param")
+
+
+# --- elementwise
+
+
+@check("tensor_tensor")
+def tensor_tensor(call: Call) -> None:
+    """Operator class, PSUM rule, engine: 32-bit integers go to GpSimdE, which computes them exactly."""
+    name = call.alu("op")
+    call.need(not ALU[name].unary, f"is {name}, which takes one operand", "op")
+    if ALU[name].kind == "bits":
+        call.need_bits("dst", "data1", "data2")
+    call.not_both_psum("data1", "data2")
+    sides = [call.tensors[key] for key in ("dst", "data1", "data2")]
+    exact = all(t.dtype.name in ("int32", "uint32") and t.buffer == "sbuf" for t in sides)
+    if call.asked is enums.engine.unknown and ALU[name].kind == "arithmetic" and (exact or name == "power"):
+        call.engine = "gpsimd"
+    elif name == "power" and call.asked is not enums.engine.gpsimd:
+        call.fail(f"is power, which runs on gpsimd, not {call.asked.name}", "op")
+
+
+@check("tensor_scalar")
+def tensor_scalar(call: Call) -> None:
+    """One or two operators of one class; what each engine has."""
+    names = [call.alu("op0")]
+    if call.values["op1"] is not None:
+        names.append(call.alu("op1"))
+    kinds = {ALU[name].kind for name in names if name != "bypass"}
+    call.need(len(kinds) <= 1, f"op0={names[0]} is arithmetic and op1={names[-1]} is not, or the reverse")
+    for index, name in enumerate(names):
+        key = f"operand{index}"
+        given = key in call.tensors or key in call.values
+        call.need(given or ALU[name].unary, f"is missing, op{index}={name} needs it", key)
+        if kinds == {"arithmetic"} and key in call.tensors and call.tensors[key].dtype.name != "float32":
+            call.fail(f"is {call.tensors[key].dtype}, it takes float32", key, NkiTypeError)
+    if kinds == {"bits"}:
+        call.need_bits("dst", "data", "operand0", "operand1")
+        for key in ("operand0", "operand1"):
+            if isinstance(call.values.get(key), float):
+                call.fail(f"is {call.values[key]!r}, bit operators take integers", key, NkiTypeError)
+    asked = call.asked
+    if asked is enums.engine.scalar:
+        call.need_version(3, "tensor_scalar on ScalarE")
+        legal = tuple(names) in (("multiply", "add"), ("multiply",), ("add",))
+        call.need(
+            legal or call.target.version >= 4,
+            f"has {' and '.join(names)}: ScalarE of {call.target.name} has multiply and add, multiply, or add",
+        )
+    if asked is enums.engine.gpsimd:
+        call.need(names == ["rsqrt"], f"has {' and '.join(names)}: GpSimdE has rsqrt only")
+    if kinds == {"bits"} and asked not in (enums.engine.unknown, enums.engine.vector):
+        call.fail(f"has bit operators, which run on vector, not {asked.name}")
+
+
+@check("tensor_scalar_reduce")
+def tensor_scalar_reduce(call: Call) -> None:
+    """Arithmetic, with a reduction into VectorE's register."""
+    call.alu("op0", ("arithmetic",))
+    call.need(not call.values["reverse0"], "is not supported", "reverse0")
+    _vector_reduction(call, ("add", "multiply", "maximum", "minimum"))
+
+
+def _vector_reduction(call: Call, legal: tuple[str, ...]) -> None:
+    command = call.member("reduce_cmd", enums.reduce_cmd)
+    op = call.alu("reduce_op", ("arithmetic",))
+    call.need(op in legal, f"is {op}, it takes {', '.join(legal)}", "reduce_op")
+    if command is enums.reduce_cmd.load_reduce and "reduce_init" in call.spec.operands:
+        call.need(
+            "reduce_init" in call.tensors or "reduce_init" in call.values,
+            "is missing, load_reduce needs it",
+            "reduce_init",
+        )
+
+
+@check("tensor_scalar_cumulative")
+def tensor_scalar_cumulative(call: Call) -> None:
+    """A running reduction along the free dimension."""
+    call.alu("op0", ("arithmetic",))
+    op = call.alu("op1", ("arithmetic",))
+    legal = ("add", "subtract", "multiply", "maximum", "minimum")
+    call.need(op in legal, f"is {op}, it takes {', '.join(legal)}", "op1")
+    command = call.member("reduce_cmd", enums.reduce_cmd)
+    if command is enums.reduce_cmd.load_reduce:
+        call.need("imm1" in call.tensors or "imm1" in call.values, "is missing, load_reduce needs it", "imm1")
+    for key in ("dst", "src"):
+        if call.tensors[key].dtype.name in ("int32", "uint32"):
+            call.fail(f"is {call.tensors[key].dtype}, 32-bit integers are not supported", key, NkiTypeError)
+
+
+@check("scalar_tensor_tensor")
+def scalar_tensor_tensor(call: Call) -> None:
+    """Arithmetic on at most one PSUM input."""
+    call.alu("op0", ("arithmetic",))
+    call.alu("op1", ("arithmetic",))
+    call.not_both_psum("data", "operand1")
+
+
+@check("tensor_tensor_scan")
+def tensor_tensor_scan(call: Call) -> None:
+    """Arithmetic on at most one PSUM input."""
+    call.alu("op0", ("arithmetic",))
+    call.alu("op1", ("arithmetic",))
+    call.not_both_psum("data0", "data1")
+
+
+@check("tensor_copy")
+def tensor_copy(call: Call) -> None:
+    """Packed types are copied as they are."""
+    dst, src = call.tensors["dst"], call.tensors["src"]
+    if "packed" in (dst.dtype.kind, src.dtype.kind):
+        call.same_dtype("dst", "src")
+    if call.asked is enums.engine.scalar:
+        call.need_version(3, "tensor_copy on ScalarE")
+    if call.asked is enums.engine.unknown and call.target.version >= 3 and dst.buffer == src.buffer == "psum":
+        call.engine = "vector"
+
+
+@check("tensor_copy_predicated")
+def tensor_copy_predicated(call: Call) -> None:
+    """Source and destination have one dtype."""
+    if "src" in call.tensors:
+        call.same_dtype("src", "dst")
+
+
+@check("memset")
+def memset(call: Call) -> None:
+    """The value is of the class of the dtype."""
+    dtype = call.tensors["dst"].dtype
+    value = call.number("value")
+    if dtype.kind == "packed":
+        call.need(value == 0, f"is {value}, {dtype} takes only 0", "value")
+    elif dtype.is_integer and (isinstance(value, float) or isinstance(value, bool) and dtype.name != "bool_"):
+        call.fail(f"is {value!r}, {dtype} takes an integer", "value", NkiTypeError)
+    elif dtype.is_integer:
+        bits, signed = dtype.itemsize * 8, dtype.kind == "int"
+        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        call.need(low <= value <= high, f"is {value}, {dtype} holds {low} to {high}", "value")
+    elif isinstance(value, bool):
+        call.fail(f"is {value!r}, {dtype} takes a number", "value", NkiTypeError)
+
+
+@check("exponential")
+def exponential(call: Call) -> None:
+    """The accumulation register."""
+    call.member("reduce_cmd", enums.reduce_cmd)
+
+
+@check("select_reduce")
+def select_reduce(call: Call) -> None:
+    """Only maximum reduces here."""
+    _vector_reduction(call, ("maximum",))
+
+
+FP32_MIN = -3.4028234663852886e38
+
+
+@check("range_select")
+def range_select(call: Call) -> None:
+    """Comparisons, and the value that what is not selected gets."""
+    for key in ("comp_op0", "comp_op1"):
+        op = call.alu(key, ("arithmetic",))
+        legal = ("equal", "greater", "greater_equal", "less", "less_equal")
+        call.need(op in legal, f"is {op}, it takes {', '.join(legal)}", key)
+    _vector_reduction(call, ("maximum",))
+    call.need(
+        abs(call.number("on_false_value") / FP32_MIN - 1) < 1e-7,
+        f"is {call.values['on_false_value']}, it must be {FP32_MIN}",
+        "on_false_value",
+    )
+    last = call.number("range_start") + free(call.tensors["on_true_tile"]) - 1
+    call.need(last < 1 << 24, f"reaches index {last}, which float32 cannot hold (limit {1 << 24})", "range_start")
+
+
+def _pattern(call: Call, key: str) -> int:
+    pattern = call.values["pattern"]
+    ok = isinstance(pattern, list | tuple) and 1 <= len(pattern) <= 4 and all(len(entry) == 2 for entry in pattern)
+    call.need(ok, f"is {pattern!r}, it takes 1 to 4 pairs [step, count]", "pattern")
+    count = math.prod(int(entry[1]) for entry in pattern)
+    call.need(
+        count == free(call.tensors[key]),
+        f"has {count} elements, {key} has {free(call.tensors[key])} in a partition",
+        "pattern",
+    )
+    return count
+
+
+@check("affine_select")
+def affine_select(call: Call) -> None:
+    """An affine predicate over partition and free indices."""
+    _pattern(call, "on_true_tile")
+    op = call.alu("cmp_op", ("arithmetic",))
+    legal = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+    call.need(op in legal, f"is {op}, it takes {', '.join(legal)}", "cmp_op")
+    call.number("on_false_value")
+    for key in ("offset", "channel_multiplier"):
+        call.number(key)
+
+
+@check("iota")
+def iota(call: Call) -> None:
+    """An affine ramp."""
+    _pattern(call, "dst")
+    for key in ("offset", "channel_multiplier"):
+        call.number(key)
+
+
+# --- reductions
+
+
+@check("tensor_reduce")
+def tensor_reduce(call: Call) -> None:
+    """The last free axes, without a gap."""
+    data, dst = call.tensors["data"], call.tensors["dst"]
+    op = call.alu("op", reduce=True)
+    if ALU[op].kind == "bits":
+        call.need_bits("data", "dst")
+    axis = call.values["axis"]
+    axes = [axis] if isinstance(axis, int) else list(axis)
+    ok = bool(axes) and all(isinstance(a, int) and -data.ndim <= a < data.ndim for a in axes)
+    call.need(ok, f"is {axis!r}, data has {data.ndim} dimensions", "axis")
+    axes = sorted(a % data.ndim for a in axes)
+    call.need(
+        0 not in axes, "contains the partition axis 0; nisa.tensor_partition_reduce reduces over partitions", "axis"
+    )
+    call.need(
+        axes == list(range(data.ndim - len(axes), data.ndim)),
+        f"is {axis!r}: only the last axes, without a gap, can be reduced; permute the view",
+        "axis",
+    )
+    kept = math.prod(data.shape[1 : axes[0]])
+    call.need(free(dst) == kept, f"has {free(dst)} elements in a partition, the reduction leaves {kept}", "dst")
+    call.values = {"op": op, "reduced": free(data) // kept, "negate": bool(call.values["negate"])}
+
+
+@check("tensor_partition_reduce")
+def tensor_partition_reduce(call: Call) -> None:
+    """Over partitions, into one."""
+    op = op_name(call.values["op"])
+    legal = ("add", "mean", "maximum", "bitwise_or", "bitwise_and")
+    call.need(
+        op in legal,
+        f"is {call.values['op']!r}, it takes nl.add, nl.mean, nl.maximum, nl.bitwise_or or nl.bitwise_and",
+        "op",
+    )
+    call.values["op"] = op
+    if op in ("bitwise_or", "bitwise_and"):
+        call.need_bits("data", "dst")
+    dst, data = call.tensors["dst"], call.tensors["data"]
+    call.need(
+        partitions(dst) == 1 and free(dst) == free(data),
+        f"is [{partitions(dst)}, {free(dst)}], the reduction is [1, {free(data)}]",
+        "dst",
+    )
+
+
+@check("bn_stats")
+def bn_stats(call: Call) -> None:
+    """Six statistics of up to 512 elements."""
+    count = free(call.tensors["data"])
+    call.need(count <= 512, f"has {count} elements in a partition, the limit is 512", "data")
+    call.need(
+        free(call.tensors["dst"]) == 6, f"has {free(call.tensors['dst'])} elements in a partition, it takes 6", "dst"
+    )
+
+
+@check("bn_aggr")
+def bn_aggr(call: Call) -> None:
+    """Mean and variance of triples."""
+    count = free(call.tensors["data"])
+    call.need(count % 3 == 0, f"has {count} elements in a partition, not triples", "data")
+    call.need(
+        free(call.tensors["dst"]) == 2, f"has {free(call.tensors['dst'])} elements in a partition, it takes 2", "dst"
+    )
+
+
+# --- search, gather, shuffle
+
+
+def _between(call: Call, key: str, low: int, high: int) -> None:
+    count = free(call.tensors[key])
+    call.need(low <= count <= high, f"has {count} elements in a partition, it takes {low} to {high}", key)
+
+
+def _eight(call: Call, *keys: str) -> None:
+    for key in keys:
+        if key in call.tensors:
+            _between(call, key, 8, 8)
+
+
+@check("max8")
+def max8(call: Call) -> None:
+    """Eight largest values."""
+    _between(call, "src", 8, 16384)
+    _eight(call, "dst")
+
+
+@check("nc_find_index8")
+def nc_find_index8(call: Call) -> None:
+    """Indices of eight values."""
+    _between(call, "data", 8, 16384)
+    _eight(call, "dst", "vals")
+
+
+@check("nc_match_replace8")
+def nc_match_replace8(call: Call) -> None:
+    """Eight values replaced."""
+    _between(call, "data", 8, 16384)
+    _eight(call, "vals", "dst_idx")
+    call.number("imm")
+
+
+@check("nc_stream_shuffle")
+def nc_stream_shuffle(call: Call) -> None:
+    """A mask of 32 partitions."""
+    call.same_dtype("dst", "src")
+    mask = call.values["shuffle_mask"]
+    ok = len(mask) == QUADRANT and all(isinstance(m, int) and (0 <= m < QUADRANT or m == 255) for m in mask)
+    call.need(ok, f"is {mask!r}, it takes {QUADRANT} numbers from 0 to 31, or 255 to keep a partition", "shuffle_mask")
+    call.need(
+        free(call.tensors["dst"]) == free(call.tensors["src"]),
+        f"has {free(call.tensors['dst'])} elements in a partition, src has {free(call.tensors['src'])}",
+        "dst",
+    )
+
+
+@check("local_gather")
+def local_gather(call: Call) -> None:
+    """Groups of 16 partitions, indices shared in a group."""
+    call.same_dtype("dst", "src_buffer")
+    rows = partitions(call.tensors["src_buffer"])
+    call.need(rows % 16 == 0, f"has {rows} partitions, not a multiple of 16", "src_buffer")
+    each = call.values["num_elem_per_idx"]
+    call.need(each in (1, 2, 4, 8, 16, 32), f"is {each!r}, it takes 1, 2, 4, 8, 16 or 32", "num_elem_per_idx")
+    most = free(call.tensors["index"]) * 16
+    valid = most if call.values["num_valid_indices"] is None else call.values["num_valid_indices"]
+    call.need(1 <= valid <= min(most, 4096), f"is {valid}, it takes 1 to {min(most, 4096)}", "num_valid_indices")
+    call.need(
+        free(call.tensors["dst"]) == valid * each,
+        f"has {free(call.tensors['dst'])} elements in a partition, {valid} indices of {each} elements give "
+        f"{valid * each}",
+        "dst",
+    )
+    call.values["num_valid_indices"] = valid
+
+
+@check("nc_n_gather")
+def nc_n_gather(call: Call) -> None:
+    """Dtype of the result."""
+    call.same_dtype("dst", "data")
+
+
+@check("nonzero_with_count")
+def nonzero_with_count(call: Call) -> None:
+    """One more element than the source: the count."""
+    dst, src = call.tensors["dst"], call.tensors["src"]
+    call.need(free(dst) == free(src) + 1, f"has {free(dst)} elements in a partition, it takes {free(src) + 1}", "dst")
+
+
+@check("sequence_bounds")
+def sequence_bounds(call: Call) -> None:
+    """One partition; two results an element."""
+    dst, ids = call.tensors["dst"], call.tensors["segment_ids"]
+    call.need(partitions(ids) == 1, f"has {partitions(ids)} partitions, it takes 1", "segment_ids")
+    call.need(
+        partitions(dst) == 1 and dst.shape[1:] == (2, free(ids)),
+        f"has shape {dst.shape}, it takes (1, 2, {free(ids)})",
+        "dst",
+    )
+    call.same_dtype("dst", "segment_ids")
+
+
+@check("topk")
+def topk(call: Call) -> None:
+    """Sixteen partitions, read as a snake."""
+    n = call.values["n"]
+    call.need(isinstance(n, int) and 8 <= n < 65536, f"is {n!r}, it takes 8 to 65535", "n")
+    src, val, idx = (call.tensors[key] for key in ("src", "val_dst", "idx_dst"))
+    for key, tensor in (("src", src), ("val_dst", val), ("idx_dst", idx)):
+        call.need(partitions(tensor) == 16, f"has {partitions(tensor)} partitions, it takes 16", key)
+    call.need(n <= 16 * free(src), f"is {n}, src has {16 * free(src)} elements", "n")
+    call.need(free(val) == free(idx), f"has {free(idx)} elements in a partition, val_dst has {free(val)}", "idx_dst")
+    call.need(
+        16 * free(val) <= min(n, 32767), f"has {16 * free(val)} elements, it takes up to {min(n, 32767)}", "val_dst"
+    )
+
+
+@check("quantize_mx")
+def quantize_mx(call: Call) -> None:
+    """Groups of 8 partitions by 4 elements."""
+    dst, src = call.tensors["dst"], call.tensors["src"]
+    rows = partitions(src)
+    call.need(rows % QUADRANT == 0, f"has {rows} partitions, not a multiple of {QUADRANT}", "src")
+    call.need(free(src) % 4 == 0, f"has {free(src)} elements in a partition, not a multiple of 4", "src")
+    call.need(free(dst) * 4 == free(src), f"has {free(dst)} elements in a partition, it takes {free(src) // 4}", "dst")
+    if dst.dtype.part == "float4_e2m1fn":
+        call.fail(f"is {dst.dtype}, it takes float8_e5m2_x4 or float8_e4m3fn_x4", "dst", NkiTypeError)
+    _scale(call, "dst_scale", rows, free(dst))
+
+
+# --- random numbers
+
+
+@check("set_rng_seed")
+def set_rng_seed(call: Call) -> None:
+    """One seed."""
+    call.need(
+        call.tensors["src_seeds"].size == 1,
+        f"has shape {call.tensors['src_seeds'].shape}, it takes (1, 1)",
+        "src_seeds",
+    )
+
+
+def _state(call: Call, key: str) -> None:
+    call.engine = "vector" if call.target.version >= 4 else "gpsimd"
+    if call.asked is not enums.engine.unknown:
+        call.engine = call.asked.name if isinstance(call.asked, enums.engine) else call.engine
+    if call.engine == "vector":
+        call.need_version(4, "random state of VectorE")
+    words = 24 if call.engine == "vector" else 6
+    have = free(call.tensors[key])
+    call.need(have == words, f"has {have} elements in a partition, the state on {call.engine} has {words}", key)
+
+
+@check("rand_set_state")
+def rand_set_state(call: Call) -> None:
+    """Six words on GpSimdE, 24 on VectorE."""
+    _state(call, "src")
+
+
+@check("rand_get_state")
+def rand_get_state(call: Call) -> None:
+    """Six words on GpSimdE, 24 on VectorE."""
+    _state(call, "dst")
+
+
+# --- DMA
+
+
+def _row_offsets(call: Call, *keys: str) -> bool:
+    found = [key for key in keys if key in call.tensors and call.tensors[key]._rows is not None]
+    if len(found) > 1:
+        call.fail(f"has row offsets, and so does {found[0]}: one side can be indirect", found[1])
+    return bool(found)
+
+
+@check("dma_copy")
+def dma_copy(call: Call) -> None:
+    """Equal numbers of elements; what each way of making descriptors can do."""
+    dst, src = call.tensors["dst"], call.tensors["src"]
+    call.need(dst.size == src.size, f"has {dst.size} elements, src has {src.size}", "dst")
+    if "packed" in (dst.dtype.kind, src.dtype.kind):
+        call.same_dtype("dst", "src")
+    mode = call.member("dge_mode", enums.dge_mode)
+    call.member("oob_mode", enums.oob_mode)
+    _priority(call)
+    indirect = _row_offsets(call, "dst", "src")
+    if mode is enums.dge_mode.hwdge:
+        if dst.dtype != src.dtype:
+            call.fail(f"is {dst.dtype}, src is {src.dtype}: hwdge does not convert", "dst", NkiTypeError)
+        call.need(not indirect, "hwdge does not gather or scatter; use swdge", "dge_mode")
+    if call.asked is not enums.engine.unknown and isinstance(call.asked, enums.engine):
+        call.need(mode is enums.dge_mode.hwdge, f"{call.asked.name} is for dge_mode hwdge", "engine")
+        call.need(call.asked.name in ("sync", "scalar"), f"is {call.asked.name}, it takes sync or scalar", "engine")
+        call.values["queue"] = call.asked.name
+        call.asked = enums.engine.unknown
+
+
+def _priority(call: Call) -> None:
+    priority = call.values.get("priority")
+    if priority is not None:
+        call.need_version(4, "priority")
+        call.need(priority in (0, 1, 2, 3), f"is {priority!r}, it takes 0 to 3", "priority")
+
+
+AXES: dict[int, tuple[int, ...]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+
+
+@check("dma_transpose")
+def dma_transpose(call: Call) -> None:
+    """Two to four dimensions, first and last swapped."""
+    dst, src = call.tensors["dst"], call.tensors["src"]
+    axes = call.values["axes"]
+    wanted = AXES.get(src.ndim)
+    if wanted is None:
+        call.fail(f"has {src.ndim} dimensions, it takes 2 to 4", "src")
+    call.need(axes is None or tuple(axes) == wanted, f"is {axes}, {src.ndim} dimensions take {wanted}", "axes")
+    call.need(dst.ndim == src.ndim, f"has {dst.ndim} dimensions, src has {src.ndim}", "dst")
+    shape = tuple(src.shape[axis] for axis in wanted)
+    call.need(dst.shape == shape, f"has shape {dst.shape}, the transpose is {shape}", "dst")
+    call.values["axes"] = wanted
+    call.same_dtype("dst", "src")
+    call.need(dst.dtype.itemsize in (2, 4), f"has {dst.dtype.itemsize}-byte elements, it takes 2 or 4 bytes", "dst")
+    mode = call.member("dge_mode", enums.dge_mode)
+    call.member("oob_mode", enums.oob_mode)
+    _priority(call)
+    indirect = _row_offsets(call, "src")
+    call.need(dst._rows is None, "cannot be indirect", "dst")
+    if indirect:
+        call.need(src.dtype.itemsize == 2, "is indirect, which takes 2-byte elements", "src")
+        call.need(mode is not enums.dge_mode.hwdge, "hwdge does not gather; use swdge", "dge_mode")
+    if mode is enums.dge_mode.hwdge:
+        rows = src.shape[0]
+        good = rows == 16 if src.ndim == 2 else rows in (1, 2, 4, 8, 16) and rows * src.shape[-2] % 16 == 0
+        call.need(
+            good and src.shape[-1] <= 128 and src.dtype.itemsize == 2,
+            f"has shape {src.shape} of {src.dtype}: hwdge transposes 16 rows of up to 128 2-byte elements",
+            "src",
+        )
+
+
+def sources(call: Call) -> None:
+    """The sources of dma_compute become operands src0, src1, ..."""
+    given: Any = call.values.pop("srcs")
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(t, NkiTensor) for t in given):
+        call.fail(f"is {given!r}, it takes a sequence of tensors", "srcs", NkiTypeError)
+    call.need(len(given) <= 16, f"has {len(given)} tensors, the limit is 16", "srcs")
+    dst = call.tensors["dst"]
+    for index, tensor in enumerate(given):
+        key = f"src{index}"
+        call.need(tensor.buffer != "psum", "is in PSUM, which DMA does not read here", key)
+        if tensor.dtype.name not in DTYPE_SETS["number"]:
+            call.fail(f"is {tensor.dtype}, which has no sum", key, NkiTypeError)
+        call.need(tensor.size == dst.size, f"has {tensor.size} elements, dst has {dst.size}", key)
+        call.check_bounds(key, tensor)
+        call.tensors[key] = tensor
+    call.values["sources"] = len(given)
+
+
+@check("dma_compute")
+def dma_compute(call: Call) -> None:
+    """A sum; with row offsets, of two sources."""
+    op = call.alu("reduce_op")
+    call.need(op == "add", f"is {op}, DMA computes add", "reduce_op")
+    count = len(call.values["srcs"]) if isinstance(call.values["srcs"], list | tuple) else 0
+    sources(call)
+    scales = call.values.pop("scales")
+    if scales is not None:
+        call.need(list(scales) == [1.0] * count, f"is {scales!r}, only 1.0 for each source is supported", "scales")
+    call.member("oob_mode", enums.oob_mode)
+    names = ("dst", *(f"src{index}" for index in range(count)))
+    if any(call.tensors[key]._rows is not None for key in names):
+        call.need(count == 2, f"has {count} tensors, with row offsets it takes 2", "srcs")
+    call.values["unique_indices"] = bool(call.values["unique_indices"])
+
+
+# --- between cores
+
+
+@check("sendrecv")
+def sendrecv(call: Call) -> None:
+    """The two cores of a logical core swap tensors."""
+    call.member("dma_engine", enums.dma_engine)
+    call.same_dtype("dst", "src")
+    need_pair(call)
+    for key in ("send_to_rank", "recv_from_rank"):
+        rank = call.values[key]
+        call.need(rank == 1 - call.trace.core, f"is {rank!r}, the other core is {1 - call.trace.core}", key)
+    size = free(call.tensors["src"]) * call.tensors["src"].dtype.itemsize
+    limit = {4: 1024, 2: 512, 1: 256}.get(call.tensors["src"].dtype.itemsize, 1024)
+    if call.values["dma_engine"] == "gpsimd_dma":
+        call.need(size <= limit, f"has {size} bytes in a partition, gpsimd_dma takes up to {limit}", "src")
+
+
+@check("core_barrier")
+def core_barrier(call: Call) -> None:
+    """Both cores wait for each other."""
+    need_pair(call)
+    cores = call.values["cores"]
+    call.need(tuple(cores) == (0, 1), f"is {cores!r}, it takes (0, 1)", "cores")
+
+
+def need_pair(call: Call) -> None:
+    """The kernel runs on two cores."""
+    if call.trace.cores != 2:
+        call.fail("needs two cores: launch the kernel as kernel[2](...)", kind=NkiTargetError)
+
+
+__all__ = ["AXES", "DTYPES", "NkiIndexError", "NkiNotImplementedError"]
