@@ -5,7 +5,7 @@ A neuron tensor goes through a copy on the host, and its results come back to it
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ class Kind:
     """What the arguments of a call are, and so its results: "numpy", or PyTorch on one device."""
 
     def __init__(self, values: list[tuple[str, Any]]) -> None:
-        self.where: Literal["numpy"] | torch.device = "numpy"
+        self.where: str | torch.device = "numpy"
         first = ""
         for name, value in values:
             where = "numpy" if isinstance(value, np.ndarray) else value.device
@@ -76,7 +76,7 @@ def _say(where: Any) -> str:
 
 
 def _numpy(elements: Array, dtype: DType) -> Array:
-    """A NumPy array. Types that NumPy lacks come as those of ml_dtypes when it is installed, else widened to float32."""
+    """A NumPy array. Types that NumPy lacks come as those of ml_dtypes when that is installed, else as float32."""
     if dtype.name == "bool_":
         return elements.astype(bool)
     if dtype.kind == "packed" or dtype.storage.kind == "f" or dtype.is_integer:

@@ -12,7 +12,7 @@ What happens at the ends of a type:
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,8 @@ class DType:
     def __init__(self, name: str, kind: Kind, storage: Any, part: str | None = None, elements: int = 1) -> None:
         self.name = name
         self.kind = kind
-        self.storage = np.dtype(storage)
-        self.itemsize = self.storage.itemsize  # bytes
+        self.storage: np.dtype[Any] = np.dtype(storage)
+        self.itemsize: int = self.storage.itemsize  # bytes
         self.part = part  # packed types: the type of one part
         self.elements = elements  # packed types: parts of one element
 
@@ -165,19 +165,19 @@ def _encode_small(values: Array, form: FloatFormat) -> Array:
     beyond = form.largest if form.inf is None else form.inf
     code = np.where(code > form.largest, beyond, code)
     code = np.where(np.isnan(values), form.nan or 0, code)
-    return cast(Array, (code | sign).astype(np.uint8))
+    return (code | sign).astype(np.uint8)
 
 
 def _encode_bfloat16(values: Array) -> Array:
     bits = values.view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
-    return cast(Array, np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16))
+    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
 def _encode_tfloat32(values: Array) -> Array:
     bits = values.view(np.uint32)
     rounded = (bits + (0xFFF + ((bits >> 13) & 1)).astype(np.uint32)) & np.uint32(0xFFFFE000)
-    return cast(Array, np.where(np.isnan(values), bits | 0x400000, rounded).astype(np.uint32).view(np.float32))
+    return np.where(np.isnan(values), bits | 0x400000, rounded).astype(np.uint32).view(np.float32)
 
 
 def _encode_e8m0(values: Array) -> Array:
@@ -185,7 +185,7 @@ def _encode_e8m0(values: Array) -> Array:
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
     up = (fraction > 0x400000) | ((fraction == 0x400000) & (exponent > 0))
     code = np.where((exponent >= 254) & up, 255, exponent + up)
-    return cast(Array, np.where(np.isnan(values) | (exponent == 255), 255, code).astype(np.uint8))
+    return np.where(np.isnan(values) | (exponent == 255), 255, code).astype(np.uint8)
 
 
 def decode(raw: Array, dtype: DType) -> Array:
@@ -195,12 +195,12 @@ def decode(raw: Array, dtype: DType) -> Array:
     """
     name = dtype.name
     if name == "bfloat16":
-        return cast(Array, (raw.astype(np.uint32) << 16).view(np.float32))
+        return (raw.astype(np.uint32) << 16).view(np.float32)
     if name in FORMATS or name == "float8_e8m0fnu":
-        return cast(Array, _table(name)[raw])
+        return _table(name)[raw]
     if dtype.kind == "packed":
         raise NkiTypeError(f"{name} holds {dtype.elements} values an element: no arithmetic reads it")
-    return cast(Array, raw.astype(np.float32))
+    return raw.astype(np.float32)
 
 
 def encode(values: Array, dtype: DType) -> Array:
@@ -230,7 +230,7 @@ def saturate(values: Array, dtype: DType) -> Array:
     info = np.iinfo(dtype.storage)
     if values.dtype.kind == "f":
         values = np.nan_to_num(values, nan=0.0, posinf=float(info.max), neginf=float(info.min))
-    return cast(Array, np.clip(values, info.min, info.max).astype(dtype.storage))
+    return np.clip(values, info.min, info.max).astype(dtype.storage)
 
 
 def round_to(values: Array, dtype: DType) -> Array:
@@ -239,12 +239,12 @@ def round_to(values: Array, dtype: DType) -> Array:
 
 
 def unpack(raw: Array, dtype: DType) -> Array:
-    """float32 values of a packed type, with one more axis of `dtype.elements` at the end; the lowest bits come first."""
+    """float32 values of a packed type, with one more axis of `dtype.elements` at the end; lowest bits come first."""
     assert dtype.part is not None
     bits = dtype.itemsize * 8 // dtype.elements
     shifts = np.arange(dtype.elements, dtype=np.uint32) * bits
     codes = (raw.astype(np.uint32)[..., None] >> shifts) & ((1 << bits) - 1)
-    return cast(Array, _table(dtype.part)[codes])
+    return _table(dtype.part)[codes]
 
 
 def pack(values: Array, dtype: DType) -> Array:
@@ -255,7 +255,7 @@ def pack(values: Array, dtype: DType) -> Array:
     codes = _encode_small(np.ascontiguousarray(np.clip(values, -largest, largest), dtype=np.float32), form)
     bits = dtype.itemsize * 8 // dtype.elements
     shifts = np.arange(dtype.elements, dtype=np.uint32) * bits
-    return cast(Array, (codes.astype(np.uint32) << shifts).sum(axis=-1, dtype=np.uint32).astype(dtype.storage))
+    return (codes.astype(np.uint32) << shifts).sum(axis=-1, dtype=np.uint32).astype(dtype.storage)
 
 
 def uninitialised(dtype: DType) -> Any:

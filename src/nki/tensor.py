@@ -172,9 +172,9 @@ class NkiTensor:
         return kind(f"{self!r} {problem}", location=here())  # type: ignore[call-arg]
 
     def _view(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None, **rest: Any) -> NkiTensor:
-        rest = {"dtype": self.dtype, "dynamic": self._dynamic, "rows": self._rows} | rest
+        options: dict[str, Any] = {"dtype": self.dtype, "dynamic": self._dynamic, "rows": self._rows} | rest
         offset = self.offset if offset is None else offset
-        return NkiTensor(self._storage, shape=shape, strides=strides, offset=offset, **rest)
+        return NkiTensor(self._storage, shape=shape, strides=strides, offset=offset, **options)
 
     def access(self) -> ir.Access:
         """The access pattern of this view, for an instruction."""
@@ -351,13 +351,13 @@ class NkiTensor:
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """Elements `start` to `end` (excluded) of dimension `dim`."""
-        dim = self._dim(dim)
-        return self[(*[slice(None)] * dim, slice(start, end, step))]
+        index: list[Any] = [slice(None)] * self._dim(dim)
+        return self[tuple([*index, slice(start, end, step)])]
 
     def select(self, dim: int, index: Any) -> NkiTensor:
         """One element of dimension `dim`: an integer, a register, or a 1x1 tensor in SBUF."""
-        dim = self._dim(dim)
-        return self[(*[slice(None)] * dim, index)]
+        before: list[Any] = [slice(None)] * self._dim(dim)
+        return self[tuple([*before, index])]
 
     def vector_select(self, dim: int, offsets: NkiTensor) -> NkiTensor:
         """Rows of an HBM tensor by an index tensor of shape (P, 1) in SBUF: shape (P, ...). `dim` is 0."""

@@ -202,10 +202,8 @@ def tensor_copy_predicated(core: Core, ins: ir.Instruction) -> None:
     """dst = src where predicate."""
     chosen = (core.raw(ins, "predicate") != 0) ^ ins.attributes["reverse_pred"]
     old = core.raw(ins, "dst")
-    if "src" in ins.operands:
-        new = core.raw(ins, "src")
-    else:
-        new = _constant(core, ins, "dst", ins.attributes["src"])
+    constant = ins.attributes.get("src")
+    new = core.raw(ins, "src") if constant is None else _constant(core, ins, "dst", constant)
     core.write_raw(ins, "dst", np.where(chosen, new, old))
 
 

@@ -48,8 +48,9 @@ class Memory:
         if tensor.kind == "temporary":
             flat = np.full(tensor.elements, uninitialised(dtype), dtype.storage)
         else:
-            flat = arguments[tensor.number] if tensor.kind == "input" else tensor.data
-            assert flat is not None
+            given = arguments[tensor.number] if tensor.kind == "input" else tensor.data
+            assert given is not None
+            flat = given
         if tensor.number in self.widened:
             flat = decode(flat, dtype)
         return flat.reshape(-1) if tensor.kind == "input" else flat.reshape(-1).copy()

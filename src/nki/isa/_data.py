@@ -13,7 +13,7 @@ from ..errors import NkiTypeError
 from ..source import here
 from ..tensor import NkiTensor, Scalar
 from ..trace import NkiInstruction, current_target, tracer
-from . import enums
+from . import checks_data, enums  # noqa: F401 - checks_data registers rules
 from .call import Call, issue
 
 Tensor = NkiTensor
@@ -26,7 +26,7 @@ def max8(dst: Tensor, src: Tensor, name: str | None = None) -> NkiInstruction:
 
 
 def nc_find_index8(dst: Tensor, data: Tensor, vals: Tensor, name: str | None = None) -> NkiInstruction:
-    """dst[P, 8] = index in data of each of vals[P, 8]; equal values find one place after the other; a miss is all ones."""
+    """dst[P, 8] = index in data of each of vals[P, 8]; equal values find one place after another; a miss: all ones."""
     return issue("nc_find_index8", locals())
 
 

@@ -1,4 +1,4 @@
-"""From a call of an instruction function to an instruction of the program: every limit is checked here or in checks.py."""
+"""From a call of an instruction function to an instruction of the program. Limits are checked here and in checks.py."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def _fail(function: str, problem: str) -> NkiValueError:
 
 def _axes(x: NkiTensor, axis: Any, function: str) -> list[int]:
     axes = [axis] if isinstance(axis, int) else list(axis)
-    if not axes or not all(isinstance(a, int) and -x.ndim <= a < x.ndim for a in axes):
+    if not axes or [a for a in axes if not isinstance(a, int) or not -x.ndim <= a < x.ndim]:
         raise _fail(function, f"axis {axis!r}: the tile has {x.ndim} dimensions")
     return sorted(a % x.ndim for a in axes)
 
