@@ -53,14 +53,12 @@ def nc_matmul(core: Core, ins: ir.Instruction) -> None:
 
 
 def _transpose(core: Core, ins: ir.Instruction) -> None:
-    """A product whose stationary operand is an identity moves bits: out[m, n] = moving[k, n] for the row k of m."""
-    stationary = core.read(ins, "stationary")
-    moving = core.raw(ins, "moving")
-    if np.array_equal(stationary, np.eye(*stationary.shape, dtype=np.float32)):
-        core.write_raw(ins, "dst", moving[: stationary.shape[1]])
+    """With an identity as moving operand the product is stationary^T, moved as bits: NaN does not spread."""
+    stationary, moving = core.raw(ins, "stationary"), core.read(ins, "moving")
+    if np.array_equal(moving, np.eye(*moving.shape, dtype=np.float32)):
+        core.write_raw(ins, "dst", stationary.T[:, : moving.shape[1]])
     else:
-        values = decode(moving, core.dtype(ins, "moving"))
-        core.write(ins, "dst", stationary.T @ values)
+        core.write(ins, "dst", core.read(ins, "stationary").T @ moving)
 
 
 @semantics("nc_transpose")

@@ -37,6 +37,7 @@ def nc_matmul(
     K, M <= 128, N <= 512 (NeuronCore-v4: 4096 in float32, 8192 in bfloat16). `accumulate`: None overwrites what no
     product has written since the allocation and adds to the rest; True adds; False overwrites. `perf_mode` double_row
     takes FP8 operands of shape (K, 2, n). The onezero flags say that an operand holds only 0 and 1: time, not values.
+    `is_transpose` with an identity as `moving` moves bits: dst = stationary^T in stationary's dtype.
     """
     return issue("nc_matmul", locals())
 

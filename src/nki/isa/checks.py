@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+
 from ..errors import NkiTypeError
 from ..ops import ACTIVATIONS, ALU, op_name
 from . import enums
@@ -56,7 +57,7 @@ def nc_matmul(call: Call) -> None:
     if partitions(dst) != rows or free(dst) != columns:
         call.fail(f"is [{partitions(dst)}, {free(dst)}], the product is [{rows}, {columns}]", "dst")
     if values["is_transpose"]:
-        call.need(dst.dtype == moving.dtype, f"is {dst.dtype}, a transpose keeps {moving.dtype}", "dst")
+        call.need(dst.dtype == stationary.dtype, f"is {dst.dtype}, a transpose keeps {stationary.dtype}", "dst")
     else:
         allowed = ("float32", "bfloat16") if target.version >= 4 else ("float32",)
         if dst.dtype.name not in allowed:

@@ -11,7 +11,6 @@ from .call import Call, check, free, partitions
 from .checks import QUADRANT, scale_rows
 from .table import DTYPE_SETS
 
-
 # --- search, gather, shuffle
 
 
