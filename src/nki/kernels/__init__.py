@@ -1,0 +1,2 @@
+from .softmax import softmax
+__all__=["softmax"]
