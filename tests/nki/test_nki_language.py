@@ -58,7 +58,10 @@ def test_exact(function, want) -> None:
         (lambda x, y: nl.var(x, 1), A.var(1, keepdims=True)),
         (lambda x, y: nl.softmax(x), torch.from_numpy(A).softmax(1).numpy()),
         (lambda x, y: nl.rms_norm(x, y, 1, 48), A / np.sqrt((A * A).mean(1, keepdims=True) + 1e-6) * B),
-        (lambda x, y: nl.rms_norm(x, nl.copy(y[0:1]), 1, 48), A / np.sqrt((A * A).mean(1, keepdims=True) + 1e-6) * B[0]),
+        (
+            lambda x, y: nl.rms_norm(x, nl.copy(y[0:1]), 1, 48),
+            A / np.sqrt((A * A).mean(1, keepdims=True) + 1e-6) * B[0],
+        ),
         (lambda x, y: nl.matmul(x, nl.copy(nl.transpose(y))), A @ B.T),
         (lambda x, y: nl.matmul(x, y, transpose_x=True), A.T @ B),
     ],
@@ -87,14 +90,18 @@ def test_angles_of_any_size(name: str, limit: float) -> None:
 def test_whole_numbers_of_any_size_stay() -> None:
     x = np.array([[1e10, -3e9, 8388609.0, 0.5, -0.5, 2.0]], F32)
     floor, ceil, trunc = run(lambda t: (nl.floor(t), nl.ceil(t), nl.trunc(t)), x)
-    assert np.array_equal(floor, np.floor(x)) and np.array_equal(ceil, np.ceil(x)) and np.array_equal(trunc, np.trunc(x))
+    assert (
+        np.array_equal(floor, np.floor(x)) and np.array_equal(ceil, np.ceil(x)) and np.array_equal(trunc, np.trunc(x))
+    )
 
 
 def test_dtypes_of_results() -> None:
     half, whole = torch.from_numpy(A).bfloat16(), torch.ones(64, 48, dtype=torch.int32)
     got = run(
         lambda f, h, i: (nl.add(f, h), nl.add(h, h), nl.add(h, i), nl.add(i, i), nl.exp(h), nl.add(h, 1.0, nl.float16)),
-        torch.from_numpy(A), half, whole,
+        torch.from_numpy(A),
+        half,
+        whole,
     )
     wanted = [torch.float32, torch.bfloat16, torch.bfloat16, torch.int32, torch.bfloat16, torch.float16]
     assert [result.dtype for result in got] == wanted
@@ -176,5 +183,5 @@ def test_random_numbers_of_trn2_and_trn3(monkeypatch) -> None:
         first, second = (run(body, np.array([[seed]], np.int32)) for seed in (1, 2))
         again = run(body, np.array([[1]], np.int32))
         assert np.array_equal(first[0], again[0]) and not np.array_equal(first[0], second[0])
-        assert 0 <= first[0].min() and first[0].max() < 1 and abs(first[0].mean() - 0.5) < 0.02
+        assert first[0].min() >= 0 and first[0].max() < 1 and abs(first[0].mean() - 0.5) < 0.02
         assert abs(first[0].std() - math.sqrt(1 / 12)) < 0.01 and abs(first[1].mean() - 0.5) < 0.03

@@ -14,24 +14,30 @@ import nki.language as nl
 from nki.interp import SEMANTICS
 from nki.isa.table import INSTRUCTIONS
 
-ISA = """nc_matmul nc_matmul_mx nc_transpose activation activation_reduce activate2 tensor_reduce tensor_partition_reduce
+ISA_NAMES = """
+nc_matmul nc_matmul_mx nc_transpose activation activation_reduce activate2 tensor_reduce tensor_partition_reduce
 tensor_tensor tensor_scalar tensor_scalar_reduce tensor_scalar_cumulative scalar_tensor_tensor tensor_tensor_scan
-tensor_copy tensor_copy_predicated memset reciprocal exponential select_reduce range_select affine_select iota bn_stats
-bn_aggr max8 nc_find_index8 nc_match_replace8 nc_stream_shuffle local_gather nc_n_gather nonzero_with_count
+tensor_copy tensor_copy_predicated memset reciprocal exponential select_reduce range_select affine_select iota
+bn_stats bn_aggr max8 nc_find_index8 nc_match_replace8 nc_stream_shuffle local_gather nc_n_gather nonzero_with_count
 sequence_bounds topk quantize_mx dropout rng rand2 set_rng_seed rand_set_state rand_get_state dma_copy dma_transpose
 dma_compute sendrecv core_barrier register_alloc register_load register_store register_move get_nc_version
-get_nc_sub_version""".split()
+get_nc_sub_version
+"""
 
-LANGUAGE = """add subtract multiply divide maximum minimum abs_max abs_min power equal not_equal less less_equal greater
-greater_equal bitwise_and bitwise_or bitwise_xor left_shift right_shift logical_and logical_or logical_xor fmod mod abs
-square invert logical_not exp log sqrt rsqrt reciprocal tanh sigmoid relu gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx
-gelu_apprx_sigmoid_dx silu silu_dx softplus mish erf erf_dx sin cos tan arctan ceil floor trunc negative sign copy sum
-max min mean prod var all softmax rms_norm where dropout load store load_transpose2d gather_flattened transpose
-broadcast_to expand_dims matmul ndarray zeros ones full zeros_like empty_like shared_constant shared_identity_matrix
-rand random_seed bypass prelu ds affine_range sequential_range static_range dynamic_range fori_loop while_loop
-program_id num_programs program_ndim no_reorder device_print is_hbm is_sbuf is_psum is_on_chip NKIObject tile_size
-sbuf psum hbm private_hbm shared_hbm bool_ int8 int16 int32 uint8 uint16 uint32 float16 bfloat16 tfloat32 float32
-float8_e4m3 float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e5m2_x4 float8_e4m3fn_x4 float4_e2m1fn_x4""".split()
+LANGUAGE_NAMES = """
+add subtract multiply divide maximum minimum abs_max abs_min power equal not_equal less less_equal greater
+greater_equal bitwise_and bitwise_or bitwise_xor left_shift right_shift logical_and logical_or logical_xor fmod mod
+abs square invert logical_not exp log sqrt rsqrt reciprocal tanh sigmoid relu gelu gelu_apprx_sigmoid gelu_apprx_tanh
+gelu_dx gelu_apprx_sigmoid_dx silu silu_dx softplus mish erf erf_dx sin cos tan arctan ceil floor trunc negative sign
+copy sum max min mean prod var all softmax rms_norm where dropout load store load_transpose2d gather_flattened
+transpose broadcast_to expand_dims matmul ndarray zeros ones full zeros_like empty_like shared_constant
+shared_identity_matrix rand random_seed bypass prelu ds affine_range sequential_range static_range dynamic_range
+fori_loop while_loop program_id num_programs program_ndim no_reorder device_print is_hbm is_sbuf is_psum is_on_chip
+NKIObject tile_size sbuf psum hbm private_hbm shared_hbm bool_ int8 int16 int32 uint8 uint16 uint32 float16 bfloat16
+tfloat32 float32 float8_e4m3 float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e5m2_x4 float8_e4m3fn_x4 float4_e2m1fn_x4
+"""
+
+ISA, LANGUAGE = ISA_NAMES.split(), LANGUAGE_NAMES.split()
 
 # Signatures as documented for NKI 0.6, without `name=None` at the end.
 SIGNATURES = {
@@ -47,7 +53,8 @@ SIGNATURES = {
     "tensor_reduce": "dst, op, data, axis, negate=False, keepdims=False",
     "tensor_partition_reduce": "dst, op, data",
     "tensor_tensor": "dst, data1, data2, op, engine=unknown",
-    "tensor_scalar": "dst, data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, engine=unknown",
+    "tensor_scalar": "dst, data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, "
+    "engine=unknown",
     "tensor_scalar_reduce": "dst, data, op0, operand0, reduce_op, reduce_res=None, reverse0=False, "
     "reduce_cmd=reset_reduce, reduce_init=None, reduce_res_negate=False",
     "tensor_scalar_cumulative": "dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reset_reduce",

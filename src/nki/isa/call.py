@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import reprlib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -292,4 +293,6 @@ def _plain(value: Any) -> Any:
 def _describe(value: Any) -> str:
     if isinstance(value, NkiTensor):
         return repr(value)
-    return f"{type(value).__name__} {value!r}"
+    if hasattr(value, "shape"):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    return f"{type(value).__name__} {reprlib.repr(value)}"

@@ -377,7 +377,8 @@ def range_select(call: Call) -> None:
 
 def _pattern(call: Call, key: str) -> int:
     pattern = call.values["pattern"]
-    ok = isinstance(pattern, list | tuple) and 1 <= len(pattern) <= 4 and all(len(entry) == 2 for entry in pattern)
+    ok = isinstance(pattern, list | tuple) and 1 <= len(pattern) <= 4
+    ok = ok and all(isinstance(entry, list | tuple) and len(entry) == 2 for entry in pattern)
     call.need(ok, f"is {pattern!r}, it takes 1 to 4 pairs [step, count]", "pattern")
     count = math.prod(int(entry[1]) for entry in pattern)
     call.need(

@@ -1,0 +1,538 @@
+"""Calling kernels: arguments and results, traces and their reuse, the program as data, two cores, loops, memory."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from nki_helpers import F32, run, sample
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki import ir, layout
+from nki.errors import NkiCapacityError, NkiError, NkiTypeError, NkiValueError
+from nki.interp import execute
+
+A = sample(64, 32)
+
+
+@nki.jit
+def scaled(x, factor=2.0, shift=None):
+    """x times a constant."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.multiply(nl.load(x), factor)
+    nl.store(out, tile if shift is None else nl.add(tile, shift))
+    return out
+
+
+# --- arguments and results
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2, torch.int32, torch.uint8]
+)
+@pytest.mark.parametrize("device", ["cpu", "neuron"])
+def test_results_are_of_the_kind_of_the_arguments(dtype: torch.dtype, device: str) -> None:
+    x = (torch.from_numpy(A).abs() * 10).to(dtype)
+    got = scaled(x.to(device))
+    assert got.device.type == device and got.dtype == dtype
+    want = x.float() * 2
+    assert torch.equal(got.cpu().float(), (want.round() if not dtype.is_floating_point else want.to(dtype).float()))
+
+
+def test_numpy_in_numpy_out() -> None:
+    for dtype in (np.float32, np.float16, np.int8, np.uint16):
+        got = scaled(np.ones((4, 4), dtype))
+        assert isinstance(got, np.ndarray) and got.dtype == dtype and (got == 2).all()
+    assert run(lambda x: nl.copy(x, nl.bfloat16), np.full((2, 2), 1.00390625, F32)).dtype == F32  # NumPy has none
+    assert run(lambda x: nl.copy(x, nl.bool_), A).dtype == bool
+
+
+def test_strided_and_gradient_arguments() -> None:
+    x = torch.from_numpy(A).t()
+    assert torch.equal(scaled(x), x * 2) and torch.equal(scaled(x.clone().requires_grad_()), x * 2)
+    assert np.array_equal(scaled(A[::2, ::-1]), A[::2, ::-1] * 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", "neuron"])
+def test_arguments_that_are_written_change_in_place(device: str) -> None:
+    @nki.jit
+    def kernel(x, y):
+        nl.store(x, nl.add(nl.load(x), nl.load(y)))
+        return x
+
+    x, y = (torch.from_numpy(sample(4, 8, seed=s)).to(device) for s in (1, 2))
+    want = x + y
+    assert kernel(x, y) is x and torch.equal(x, want)
+    assert kernel(x, x) is x and torch.equal(x, want * 2)  # one tensor twice is one input
+    host = A.copy()
+    assert kernel(host, A) is host and np.array_equal(host, A * 2)
+
+
+def test_tensors_in_tuples_and_dictionaries() -> None:
+    @nki.jit
+    def kernel(pair, options):
+        out = nl.ndarray(pair[0].shape, nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.add(nl.add(nl.load(pair[0]), nl.load(pair[1])), nl.load(options["third"])))
+        return (out,)
+
+    (got,) = kernel((A, A), {"third": A, "unused": 3})
+    assert np.array_equal(got, A * 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.ones((2, 2)),), "argument x: float64 is not an element type of the chip; convert to int32 or float32"),
+        ((torch.ones(2, 2, dtype=torch.int64),), "is int64, it takes float32"),
+        ((np.array(1.0, F32),), "argument x has no dimensions"),
+        ((np.ones((0, 2), F32),), "argument x has shape"),
+        ((torch.ones(2, 2, device="meta"),), "x is on meta"),
+        ((), "missing a required argument"),
+    ],
+)
+def test_arguments_that_cannot_be(arguments, message: str) -> None:
+    with pytest.raises(NkiError, match=message):
+        scaled(*arguments)
+
+
+def test_arguments_of_two_kinds() -> None:
+    @nki.jit
+    def kernel(x, y):
+        return x
+
+    with pytest.raises(NkiTypeError, match="y is a NumPy array and x is a tensor on cpu"):
+        kernel(torch.ones(2, 2), np.ones((2, 2), F32))
+    with pytest.raises(NkiTypeError, match="y is a tensor on neuron:0 and x is a tensor on cpu"):
+        kernel(torch.ones(2, 2), torch.ones(2, 2, device="neuron"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nl.ndarray((2, 2), nl.float32), "results are in shared HBM"),
+        (lambda: nl.ndarray((2, 2), nl.float32, buffer=nl.shared_hbm)[0], "is a view"),
+        (lambda: 3, "a kernel returns tensors, not 3"),
+        (lambda: (3,), "a kernel returns tensors, not 3"),
+    ],
+)
+def test_results_that_cannot_be(make, message: str) -> None:
+    with pytest.raises(NkiError, match=message):
+        nki.jit(lambda x: make())(A)
+
+
+def test_nothing_returned() -> None:
+    assert nki.jit(lambda x: None)(A) is None
+
+
+def test_outside_of_a_kernel() -> None:
+    for call in (lambda: nl.ndarray((2, 2), nl.float32), lambda: nl.program_id(0), lambda: nisa.register_alloc(1)):
+        with pytest.raises(NkiError, match="only inside a kernel"):
+            call()
+
+
+def test_simulate_takes_functions_and_kernels() -> None:
+    assert np.array_equal(nki.simulate(scaled)(A, 3.0), A * F32(3))
+    assert np.array_equal(nki.simulate(scaled.function)(A, shift=1.0), A * F32(2) + F32(1))
+    with pytest.raises(nki.errors.NkiNotImplementedError, match="race and saturation checks"):
+        nki.simulate(scaled, check="all")
+    assert scaled.__name__ == "scaled" and scaled.__doc__ == "x times a constant."
+
+
+# --- traces
+
+
+def test_a_kernel_is_traced_once_for_each_signature(monkeypatch) -> None:
+    traces = []
+
+    @nki.jit
+    def kernel(x, constant):
+        traces.append((x.shape, constant))
+        return scaled(x, constant)  # a kernel inside a kernel is a plain function
+
+    for _ in range(2):
+        kernel(A, 2.0)
+        kernel(A + 1, 2.0)
+    assert len(traces) == 1
+    kernel(A, 2)  # an int is another constant than a float
+    kernel(A, True)
+    kernel(A[:32], 2.0)
+    kernel(A.astype(np.float16), 2.0)
+    assert len(traces) == 5
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    kernel(A, 2.0)
+    kernel[2](A, 2.0)
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    kernel(A, 2.0)
+    assert len(traces) == 5 + 1 + 2 + 1
+
+
+def test_a_constant_that_cannot_be_hashed_is_traced_anew() -> None:
+    @nki.jit
+    def kernel(x, options):
+        return scaled(x, options["f"]["value"])
+
+    options = {"f": bytearray(b"\2")}
+    with pytest.raises(TypeError):
+        kernel(A, options)
+
+    class Options:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            self.value = 2.0
+
+    @nki.jit
+    def other(x, options):
+        return scaled(x, options.value)
+
+    mutable = Options()
+    first = other(A, mutable)
+    mutable.value = 3.0
+    assert np.array_equal(first, A * F32(2)) and np.array_equal(other(A, mutable), A * F32(3))
+
+
+def test_a_program_is_data_and_runs_after_a_trip_through_text() -> None:
+    @nki.jit
+    def kernel(x, count):
+        out = nl.ndarray((64, 32), nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((64, 32), nl.float32)
+        identity = nl.load(nl.shared_identity_matrix(64, nl.float32))
+        steps = nisa.scalar_load(nl.load(count))
+
+        def step(i):
+            total = nl.ndarray((64, 32), nl.float32, buffer=nl.psum)
+            nisa.nc_matmul(total, identity, nl.load(x))
+            nisa.tensor_tensor(acc, acc, total, nl.add, name="sum")
+
+        nl.fori_loop(0, steps, step)
+        nl.store(out, acc)
+        return out
+
+    count = np.array([[3]], np.int32)
+    program = kernel.program(A, count)
+    text = program.to_json()
+    again = ir.Program.from_json(text)
+    assert again.to_json() == text and json.loads(text)["format"] == ir.FORMAT
+    memory = {number: value.reshape(-1).copy() for number, value in zip(again.inputs, (A, count), strict=True)}
+    got = execute(again, memory)[again.outputs[0]].reshape(64, 32)
+    assert np.array_equal(got, kernel(A, count)) and np.allclose(got, A * 3, atol=1e-5)
+    with pytest.raises(ValueError, match="not a program of format"):
+        ir.Program.from_json("{}")
+    with pytest.raises(TypeError, match="function cannot be part of a program"):
+        ir._pack(lambda: None)
+
+
+def test_names_and_order_edges() -> None:
+    @nki.jit
+    def kernel(x):
+        t = nl.load(x)
+        first = nisa.memset(t[0:32], 1.0, name="first")
+        second = nisa.memset(t[32:64], 2.0, name="second")
+        second.depends_on(first)
+        with nl.no_reorder():
+            nisa.memset(t[0:1], 3.0, name="third")
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, t)
+        return out
+
+    def edges(k):
+        named = {item.name: item for item in k.program(A).instructions() if item.name}
+        numbers = {item.number: name for name, item in named.items()}
+        return {name: [numbers[n] for n in item.after] for name, item in named.items()}, named["third"].fixed
+
+    assert edges(kernel) == ({"first": [], "second": ["first"], "third": []}, True)
+    ordered = kernel.with_schedule([("third", ["first", "second"])])
+    assert edges(ordered) == ({"first": [], "second": ["first"], "third": ["first", "second"]}, True)
+    with pytest.raises(NkiValueError, match="no instruction named 'nothing'"):
+        kernel.with_schedule([("third", "nothing")])(A)
+
+
+def test_device_print(capsys) -> None:
+    def body(x):
+        nl.device_print("values", x[0:1, 0:2])
+        return x
+
+    run(body, np.array([[1.5, 2.5, 3.5]], F32))
+    output = capsys.readouterr().out
+    assert (
+        "values: core 0, [1, 2] float32" in output and "[[1.5 2.5]]" in output and "test_nki_kernel_calls.py" in output
+    )
+
+
+def test_low_precision_kept_as_float32(monkeypatch) -> None:
+    x = torch.full((2, 2), 1.0)
+
+    def body(t):
+        narrow = nl.copy(nl.add(t, 2.0**-12), nl.bfloat16)
+        assert narrow.dtype == nl.bfloat16
+        return nl.copy(nl.subtract(narrow, 1.0, nl.float32))
+
+    assert (run(body, x) == 0).all()
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    assert (run(body, x) == 2.0**-12).all()
+
+
+# --- loops on the device and registers
+
+
+def test_fori_loop_over_tiles_with_bounds_in_registers() -> None:
+    x = sample(8 * 16, 24)
+
+    @nki.jit
+    def kernel(x, bounds):
+        out = nl.full(x.shape, -1.0, x.dtype, buffer=nl.shared_hbm)
+        limits = nl.load(bounds)
+        low, high = nisa.register_alloc(), nisa.register_alloc()
+        nisa.register_load(low, limits[:, 0:1])
+        nisa.register_load(high, limits[:, 1:2])
+
+        def body(i):
+            rows = nl.ds(i * 16, 16)
+            nl.store(out[rows], nl.multiply(nl.load(x[rows]), 2.0))
+
+        nl.fori_loop(low, high, body, step=2)
+        return out
+
+    got = kernel(x, np.array([[1, 6]], np.int32))
+    want = np.full_like(x, -1)
+    for i in range(1, 6, 2):
+        want[i * 16 : i * 16 + 16] = x[i * 16 : i * 16 + 16] * 2
+    assert np.array_equal(got, want)
+    assert sum(1 for item in kernel.program(x, np.zeros((1, 2), np.int32)).instructions() if item.opcode == "for") == 1
+
+
+def test_while_loop_and_register_arithmetic() -> None:
+    @nki.jit
+    def kernel(start):
+        out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
+        tile = nl.zeros((1, 2), nl.int32)
+        left = nisa.scalar_load(nl.load(start))
+        count = nisa.register_alloc(0)
+
+        def body():
+            nisa.register_move(left, left - 1)
+            nisa.register_move(count, 2 + count * 3 - 1)
+            return left
+
+        nl.while_loop(left, body)
+        nisa.register_store(tile[:, 0:1], left)
+        nisa.scalar_store(tile[:, 1:2], count)
+        nl.store(out, tile)
+        return out
+
+    count = 0
+    for _ in range(25):
+        count = (1 + 3 * count) % (1 << 32)
+    got = kernel(np.array([[25]], np.int32))
+    assert got[0, 0] == 0 and got.view(np.uint32)[0, 1] == count  # 3^25 is far beyond 32 bits
+
+
+def test_dynamic_range() -> None:
+    @nki.jit
+    def kernel(x, n):
+        out = nl.zeros(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for i in nl.dynamic_range(nisa.scalar_load(nl.load(n))):
+            nl.store(out[i], nl.load(x[i]))
+        return out
+
+    got = kernel(A, np.array([[5]], np.int32))
+    assert np.array_equal(got[:5], A[:5]) and (got[5:] == 0).all()
+
+    @nki.jit
+    def broken(x):
+        for _ in nl.dynamic_range(3):
+            break
+
+    with pytest.raises(NkiError, match="cannot be left early"):
+        broken(A)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (lambda: nl.fori_loop(0, 4, lambda i: i), "must return None"),
+        (lambda: nl.fori_loop(0, 4, lambda i: None, step=0), "step 0 is not a positive integer"),
+        (lambda: nl.fori_loop(0, 4.5, lambda i: None), "4.5 is neither an integer nor a register"),
+        (lambda: nl.fori_loop(0, 1 << 40, lambda i: None), "does not fit into a 32-bit register"),
+        (lambda: nl.while_loop(1, lambda: None), "the body returned None, not a register"),
+        (lambda: nl.fori_loop(0, 4, lambda i: range(i)), "known only while the kernel runs"),
+        (lambda: nl.fori_loop(0, 4, lambda i: print("odd") if i else None), "Python cannot branch on it"),
+    ],
+)
+def test_loops_that_cannot_be(body, message: str) -> None:
+    with pytest.raises(NkiError, match=message):
+        nki.jit(lambda x: body())(A)
+
+
+# --- memory
+
+
+def test_tensors_share_memory_over_time_but_not_at_one_time() -> None:
+    @nki.jit
+    def kernel(x, copies, together):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tiles = []
+        for i in range(copies):
+            tile = nl.ndarray((64, 30_000), nl.float32)  # 120 kB of a partition
+            nisa.memset(tile, float(i))
+            tiles.append(tile)
+        for tile in tiles if together else tiles[-1:]:
+            nl.store(out, tile[:, 0:32])
+        return out
+
+    assert (kernel(A, 5, False) == 4).all()
+    program = kernel.program(A, 5, False)
+    assert program.sbuf_peak == 120_000
+    with pytest.raises(NkiCapacityError) as caught:
+        kernel(A, 2, True)
+    text = str(caught.value)
+    for part in (
+        "SBUF is full",
+        "needs 120000 bytes",
+        "120000 of 212984",
+        "[64, 30000] float32",
+        "test_nki_kernel_calls",
+    ):
+        assert part in text, text
+
+
+def test_psum_tiles_stay_in_a_bank_and_overflow() -> None:
+    def body(count):
+        def kernel(x):
+            tiles = [nl.ndarray((128, 300), nl.float32, buffer=nl.psum) for _ in range(count)]
+            for tile in tiles:
+                nisa.memset(tile, 1.0)
+            out = nl.ndarray((128, 300), nl.float32, buffer=nl.shared_hbm)
+            for tile in tiles:
+                nl.store(out, tile)
+            return out
+
+        return nki.jit(kernel)
+
+    program = body(8).program(A)
+    starts = [t.address for t in program.tensors if t.buffer == "psum"]
+    assert starts == [2048 * bank for bank in range(8)]
+    with pytest.raises(NkiCapacityError, match="PSUM is full.* 1200 bytes"):
+        body(9)(A)
+
+
+def test_a_tensor_used_in_a_loop_lives_until_the_loop_ends() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((64, 32), nl.float32, buffer=nl.shared_hbm)
+        kept = nl.load(x)
+
+        def body(i):
+            value = nl.copy(kept)  # read in every round, also after `other` was written
+            other = nl.full((64, 32), 5.0, nl.float32)
+            nl.store(out, nl.add(value, other))
+
+        nl.fori_loop(0, 3, body)
+        return out
+
+    assert np.array_equal(kernel(A), A + F32(5))
+
+
+def test_explicit_addresses_alias_as_on_the_chip() -> None:
+    def body(x):
+        base = nl.ndarray((64, 32), nl.float32, address=(0, 4096))
+        nisa.tensor_copy(base, x)
+        window = nl.ndarray((32, 16), nl.float32, address=(32, 4096 + 64))
+        return nl.copy(window)
+
+    assert np.array_equal(run(body, A), A[32:64, 16:32])
+
+
+def test_automatic_tensors_keep_clear_of_explicit_ones() -> None:
+    def body(x):
+        pinned = nl.ndarray((64, 32), nl.float32, address=(0, 0))
+        nisa.tensor_copy(pinned, x)
+        for _ in range(4):
+            nl.full((128, 64), 9.0, nl.float32)
+        return nl.copy(pinned)
+
+    assert np.array_equal(run(body, A), A)
+
+
+def test_layout_never_overlaps_what_lives_together() -> None:
+    random = np.random.default_rng(0)
+
+    def kernel(x):
+        alive = []
+        for _ in range(60):
+            alive.append(nl.full((8, int(random.integers(1, 3000))), 1.0, nl.float32))
+            if len(alive) > 5:
+                nl.copy(alive.pop(int(random.integers(0, 5))))
+        return None
+
+    program = nki.jit(kernel).program(A)
+    lives = layout._lifetimes(program.cores[0])
+    tensors = [t for t in program.tensors if t.number in lives and t.buffer == "sbuf"]
+    assert len(tensors) > 100
+    for a in tensors:
+        for b in tensors:
+            (s, e), (u, v) = lives[a.number], lives[b.number]
+            if a.number < b.number and s <= v and u <= e:
+                end_a, end_b = a.address + 4 * a.free_elements, b.address + 4 * b.free_elements
+                assert end_a <= b.address or end_b <= a.address
+
+
+# --- two cores
+
+
+def test_two_cores_share_the_work_and_meet() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        rows = x.shape[0] // nl.num_programs(0)
+        mine = nl.ds(nl.program_id(0) * rows, rows)
+        nl.store(out[mine], nl.multiply(nl.load(x[mine]), float(nl.program_id(0) + 1)))
+        assert nl.program_ndim() == 1
+        return out
+
+    assert np.array_equal(kernel[2](A), np.concatenate([A[:32], A[32:] * 2]))
+    assert np.array_equal(kernel[1](A), A) and np.array_equal(kernel[(2,)](A), kernel[2](A))
+    with pytest.raises(NkiValueError, match="1 or 2 cores"):
+        kernel[3]
+
+
+def test_sendrecv_and_barrier() -> None:
+    @nki.jit
+    def kernel(x):
+        me = nl.program_id(0)
+        out = nl.ndarray((2, *x.shape), x.dtype, buffer=nl.shared_hbm)
+        scratch = nl.ndarray((2, *x.shape), x.dtype, buffer=nl.shared_hbm)
+        mine, theirs = nl.multiply(nl.load(x), float(me + 1)), nl.ndarray(x.shape, x.dtype)
+        nisa.sendrecv(mine, theirs, 1 - me, 1 - me, 0)
+        nl.store(scratch[me], theirs)
+        nisa.core_barrier(scratch)
+        nl.store(out[me], nl.load(scratch[1 - me]))
+        return out
+
+    got = kernel[2](A)
+    assert np.array_equal(got[0], A) and np.array_equal(got[1], A * 2)  # sent, and read back crosswise
+    with pytest.raises(NkiError, match=r"sendrecv: needs two cores: launch the kernel as kernel\[2\]"):
+        kernel(A)
+
+
+def test_cores_that_do_not_meet() -> None:
+    @nki.jit
+    def lonely(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nisa.core_barrier(out)
+        return out
+
+    with pytest.raises(NkiError, match="core_barrier: the other core has ended"):
+        lonely[2](A)
+
+    @nki.jit
+    def uneven(x):
+        return nl.ndarray((2 + nl.program_id(0), 2), x.dtype, buffer=nl.shared_hbm)
+
+    with pytest.raises(NkiValueError, match="both cores must allocate the same shared HBM"):
+        uneven[2](A)
