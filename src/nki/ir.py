@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -92,12 +93,12 @@ class Tensor:
     @property
     def elements(self) -> int:
         """Elements of the tensor."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def free_elements(self) -> int:
         """Elements in one partition of an on-chip tensor."""
-        return int(np.prod(self.shape[1:], dtype=np.int64))
+        return math.prod(self.shape[1:])
 
 
 @dataclasses.dataclass

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from torch_neuronx import config
 
 from . import ir
 from .arguments import Kind, dtype_of, is_tensor, stored
@@ -19,13 +20,12 @@ from .target import Target, resolve
 from .tensor import NkiTensor
 from .trace import Tracer, activate, check_shape, tracing
 
-_FALSE = ("0", "false", "no", "off")
 ALIAS = ".must_alias_input"  # suffix that public kernels give to arguments that they write
 
 
 def precise() -> bool:
     """NKI_PRECISE_FP: True, the default, rounds 16-bit and 8-bit floating point as it is stored."""
-    return os.environ.get("NKI_PRECISE_FP", "1").strip().lower() not in _FALSE
+    return config.get_bool("NKI_PRECISE_FP")
 
 
 class Kernel:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from . import ir
@@ -231,7 +231,7 @@ def allocate(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address
                 f"ndarray: partition dimension {sizes[0]} exceeds the maximum of {target.partitions} in {where}",
                 location=here(),
             )
-        size = int(np.prod(sizes[1:], dtype=np.int64)) * element.itemsize
+        size = math.prod(sizes[1:]) * element.itemsize
         limit = target.sbuf_bytes if where == "sbuf" else target.psum_bytes
         if size > limit:
             raise NkiValueError(
