@@ -39,7 +39,6 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = self._spec  # the import system has put the alias here
 
 
-
 def _load() -> ModuleType:
     spec = importlib.util.find_spec("nki")
     if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == _HERE:
