@@ -14,7 +14,7 @@ try:
 except ImportError as _error:
     raise ImportError("nki needs NumPy, which the base install does not: pip install 'torch-neuronx[nki]'") from _error
 
-from . import collectives, errors, isa, language, typing
+from . import collectives, dtype, errors, isa, language, typing
 from .errors import NkiError
 from .jit import Kernel, jit, simulate
 from .tensor import NkiTensor
@@ -27,6 +27,7 @@ __all__ = [
     "NkiInstruction",
     "NkiTensor",
     "collectives",
+    "dtype",
     "errors",
     "isa",
     "jit",

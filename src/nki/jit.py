@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from .dtypes import DTYPES
 from .errors import Location, NkiError, NkiNotImplementedError, NkiTypeError, NkiValueError
 from .interp import execute
 from .layout import lay_out
+from .records import NKIObject
 from .source import here
 from .target import Target, resolve
 from .tensor import NkiTensor
@@ -82,12 +84,12 @@ class Kernel:
                 kind.put_back(value, final[number])
         outputs = []
         inputs = dict(zip(program.inputs, tensors, strict=True))
-        for number in program.outputs:
-            if number in inputs:
-                outputs.append(inputs[number][1])
-                continue
+        for number, shape in zip(program.outputs, results.shapes, strict=True):
             tensor = program.tensors[number]
-            outputs.append(kind.result(final[number], tensor.shape, DTYPES[tensor.dtype]))
+            if number in inputs and shape == tensor.shape:
+                outputs.append(inputs[number][1])
+            else:
+                outputs.append(kind.result(final[number], shape, DTYPES[tensor.dtype]))
         return results.build(outputs)
 
     def _bind(self, args: Any, kwargs: Any) -> tuple[inspect.BoundArguments, list[tuple[str, Any]]]:
@@ -188,7 +190,8 @@ class _Results:
         values = (returned,) if self.single else () if returned is None else returned
         if not isinstance(values, tuple | list):
             raise NkiTypeError(f"a kernel returns tensors, not {returned!r}", location=location)
-        self.tensors = []
+        self.tensors: list[int] = []
+        self.shapes: list[tuple[int, ...]] = []
         for value in values:
             if not isinstance(value, NkiTensor):
                 raise NkiTypeError(f"a kernel returns tensors, not {value!r}", location=location)
@@ -198,9 +201,11 @@ class _Results:
                     f"{value!r} is returned: results are in shared HBM, nl.ndarray(..., buffer=nl.shared_hbm)",
                     location=value._storage.location,
                 )
-            if (value.shape, value.offset, value.is_indirect()) != (whole.shape, 0, False):
-                raise NkiValueError(f"{value!r} is a view: a kernel returns whole tensors", location=location)
+            same = (value.size, value.offset, value.dtype) == (whole.size, 0, whole.dtype)
+            if not same or not value.is_contiguous() or value.is_indirect():
+                raise NkiValueError(f"{value!r} is a part of a tensor: a kernel returns whole ones", location=location)
             self.tensors.append(value._storage.number)
+            self.shapes.append(value.shape)
 
     def build(self, outputs: list[Any]) -> Any:
         """The results of a call in the form that the kernel returned them in."""
@@ -250,6 +255,10 @@ def _freeze(value: Any, places: dict[int, int]) -> Any:
         return (type(value).__name__, tuple(_freeze(item, places) for item in value))
     if type(value) is dict:
         return ("dict", tuple((key, _freeze(item, places)) for key, item in value.items()))
+    record = isinstance(value, NKIObject) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+    if record or (type(value).__hash__ is object.__hash__ and hasattr(value, "__dict__")):
+        # Its fields may change, and they are what counts.
+        return (type(value), _freeze(vars(value), places))
     return (type(value), value)
 
 

@@ -95,6 +95,20 @@ def test_a_new_tile_at_the_same_place_starts_anew() -> None:
         assert (got == 1).all()
 
 
+def test_tensors_at_one_address_count_their_products_each_for_itself() -> None:
+    def body(x, y):
+        tiles = [nl.ndarray((4, 8), nl.float32, buffer=nl.psum, address=(0, 2048)) for _ in range(3)]
+        results = []
+        for tile in tiles:  # all allocated before the first product, as public kernels do
+            nisa.nc_matmul(tile, x, y)
+            nisa.nc_matmul(tile, x, y)
+            results.append(nl.copy(tile))
+        return tuple(results)
+
+    for got in run(body, np.eye(4, dtype=F32), np.ones((4, 8), F32)):
+        assert (got == 2).all()
+
+
 def test_adding_to_unwritten_psum_warns_and_gives_nan() -> None:
     def body(x, y):
         out = psum(4, 8)

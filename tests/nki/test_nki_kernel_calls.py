@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_arguments_of_two_kinds() -> None:
     ("make", "message"),
     [
         (lambda: nl.ndarray((2, 2), nl.float32), "results are in shared HBM"),
-        (lambda: nl.ndarray((2, 2), nl.float32, buffer=nl.shared_hbm)[0], "is a view"),
+        (lambda: nl.ndarray((2, 2), nl.float32, buffer=nl.shared_hbm)[0], "is a part of a tensor"),
         (lambda: 3, "a kernel returns tensors, not 3"),
         (lambda: (3,), "a kernel returns tensors, not 3"),
     ],
@@ -122,6 +123,17 @@ def test_arguments_of_two_kinds() -> None:
 def test_results_that_cannot_be(make, message: str) -> None:
     with pytest.raises(NkiError, match=message):
         nki.jit(lambda x: make())(A)
+
+
+def test_a_whole_tensor_may_be_returned_in_another_shape() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out.reshape(4, 512), x.reshape(32, 64)
+
+    got, other = kernel(A)
+    assert np.array_equal(got, A.reshape(4, 512)) and np.array_equal(other, A.reshape(32, 64))
 
 
 def test_nothing_returned() -> None:
@@ -195,12 +207,52 @@ def test_a_constant_that_cannot_be_hashed_is_traced_anew() -> None:
     assert np.array_equal(first, A * F32(2)) and np.array_equal(other(A, mutable), A * F32(3))
 
 
+def test_records_are_constants_by_their_fields() -> None:
+    class Settings(nl.NKIObject):
+        factor: float
+        shift: float = 0.0
+
+    class More(Settings):
+        name: str = "more"
+
+        def __post_init__(self) -> None:
+            self.total = self.factor + self.shift
+
+    traces = []
+
+    @nki.jit
+    def kernel(x, settings):
+        traces.append(settings.factor)
+        return scaled(x, settings.factor, settings.shift)
+
+    @dataclasses.dataclass
+    class Plain(nl.NKIObject):
+        width = 3
+        items: list = dataclasses.field(default_factory=list)
+
+    assert Plain(width=4, items=[1]).width == 4 and Plain().items == [] and Plain().items is not Plain().items
+
+    settings = Settings(2.0)
+    assert np.array_equal(kernel(A, settings), kernel(A, Settings(factor=2.0)))
+    settings.factor = 3.0
+    assert np.array_equal(kernel(A, settings), A * F32(3)) and traces == [2.0, 3.0]
+    more = More(1.0, shift=2.0)
+    assert (more.total, more.name, Settings(1.0).shift) == (3.0, "more", 0.0)
+    for wrong, message in (((), "needs a value for factor"), ((1, 2, 3), "takes 2 fields")):
+        with pytest.raises(TypeError, match=message):
+            Settings(*wrong)
+    with pytest.raises(TypeError, match="has no field: nothing"):
+        Settings(1.0, nothing=1)
+    with pytest.raises(TypeError, match="was given twice: factor"):
+        Settings(1.0, factor=1)
+
+
 def test_a_program_is_data_and_runs_after_a_trip_through_text() -> None:
     @nki.jit
     def kernel(x, count):
         out = nl.ndarray((64, 32), nl.float32, buffer=nl.shared_hbm)
         acc = nl.zeros((64, 32), nl.float32)
-        identity = nl.load(nl.shared_identity_matrix(64, nl.float32))
+        identity = nl.shared_identity_matrix(64, nl.float32)
         steps = nisa.scalar_load(nl.load(count))
 
         def step(i):

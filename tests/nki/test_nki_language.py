@@ -135,7 +135,7 @@ def test_creation_in_every_memory() -> None:
         copy = nl.empty_like(constant)
         nl.store(copy, nl.load(constant))
         identity = nl.ndarray((5, 5), nl.uint8, buffer=nl.shared_hbm)
-        nl.store(identity, nl.load(nl.shared_identity_matrix(5)))
+        nl.store(identity, nl.shared_identity_matrix(5))
         return out, counts, copy, identity
 
     out, counts, copy, identity = kernel(torch.zeros(1))

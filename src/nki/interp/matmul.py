@@ -65,9 +65,6 @@ def _transpose(core: Core, ins: ir.Instruction) -> None:
 def nc_transpose(core: Core, ins: ir.Instruction) -> None:
     """dst = data^T, as bits."""
     core.write_raw(ins, "dst", core.raw(ins, "data").T)
-    access = core.access(ins, "dst")
-    if core.program.tensors[access.tensor].buffer == "psum":
-        core.memory.summed_view(core.number, access, core.shift(access))[...] = False
 
 
 def _scales(core: Core, ins: ir.Instruction, key: str, rows: int) -> Array:

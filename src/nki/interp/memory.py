@@ -33,8 +33,9 @@ class Memory:
         self.chip = {
             (name, core): np.full(rows * self.row[name], UNWRITTEN, np.uint8) for name in peaks for core in cores
         }
-        # Which 2-byte pieces of PSUM a matrix product has written since their tensor was allocated.
-        self.summed = {core: np.zeros((rows, self.row["psum"] // 2), bool) for core in cores}
+        # Which 2-byte pieces of a PSUM tensor a matrix product has written since its allocation. It belongs to the
+        # tensor, not to the place: kernels allocate one tensor for each group of products at the same address.
+        self.summed: dict[tuple[int, int], Array] = {}
         self.own: dict[tuple[int, int], Array] = {}  # widened tensors on chip
         for tensor in program.tensors:
             if tensor.on_chip:
@@ -74,9 +75,8 @@ class Memory:
             self.own[tensor.number, core] = np.full(tensor.elements, np.nan, np.float32)
         assert tensor.address is not None
         size = tensor.free_elements * dtype.itemsize
-        rows = slice(tensor.partition, tensor.partition + tensor.shape[0])
         if tensor.buffer == "psum":
-            self.summed[core][rows, tensor.address // 2 : -(-(tensor.address + size) // 2)] = False
+            self.summed[tensor.number, core] = np.zeros((tensor.shape[0], size // 2), bool)
         if tensor.fill:
             access = ir.Access(tensor.number, tensor.dtype, 0, tuple(_rows_of(tensor)))
             if tensor.number not in self.widened:
@@ -134,9 +134,8 @@ class Memory:
         item = DTYPES[access.dtype].itemsize // 2
         row = tensor.free_elements * DTYPES[tensor.dtype].itemsize // (item * 2)
         partition, column = divmod(access.offset + shift, row)
-        flags = self.summed[core]
-        assert tensor.address is not None
-        start = (tensor.partition + partition) * flags.shape[1] + tensor.address // 2 + column * item
+        flags = self.summed[access.tensor, core]
+        start = partition * flags.shape[1] + column * item
         strides = (flags.shape[1], *(stride * item for stride, _ in access.pattern[1:]))
         return np.ndarray(access.shape, bool, flags, start, strides)
 

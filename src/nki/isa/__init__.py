@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import constants
 from ._compute import (
     activate2,
     activation,
@@ -73,6 +74,7 @@ __all__ = [  # fmt: skip
     "affine_select",
     "bn_aggr",
     "bn_stats",
+    "constants",
     "core_barrier",
     "dge_mode",
     "dma_compute",

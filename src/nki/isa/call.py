@@ -239,6 +239,8 @@ class Call:
     def member(self, key: str, cls: type[enum.Enum]) -> Any:
         """The option in `values[key]`; `values` then holds its name."""
         given = self.values[key]
+        if cls is enums.dge_mode and type(given) is int and given in [mode.value for mode in enums.dge_mode]:
+            given = enums.dge_mode(given)  # public kernels write this one as a number
         if not isinstance(given, cls):
             self.fail(f"is {_describe(given)}, it takes a member of nisa.{cls.__name__}", key, NkiTypeError)
         self.values[key] = given.name

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..dtypes import DTYPES
+from ..records import NKIObject
 from ..registers import dynamic_range, fori_loop, while_loop
 from ..tensor import NkiTensor, ds
 from ._creation import (
-    NKIObject,
     affine_range,
     alloc_blocks,
     alloc_tiles,

@@ -174,12 +174,11 @@ def shared_constant(data: Any, dtype: Any = None) -> Tensor:
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Tensor | None = None) -> Tensor:
-    """An n x n identity matrix in shared HBM; with `dst`, copied there, and dst is returned."""
+    """An n x n identity matrix: a constant in shared HBM, loaded into `dst`, or into a new tile in SBUF, n <= 128."""
     matrix = _constant(np.eye(n, dtype=np.float32), as_dtype(dtype).name)
-    if dst is None:
-        return matrix
-    isa.dma_copy(dst, matrix)
-    return dst
+    tile = allocate((n, n), dtype, sbuf) if dst is None else dst
+    isa.dma_copy(tile, matrix)
+    return tile
 
 
 def program_id(axis: int = 0) -> int:
@@ -265,10 +264,6 @@ def is_psum(x: Any) -> bool:
 def is_on_chip(x: Any) -> bool:
     """True for SBUF and PSUM."""
     return _where(x) in ("sbuf", "psum")
-
-
-class NKIObject:
-    """Base class for objects that kernels pass around; plain Python."""
 
 
 def _grid(name: str) -> Any:
