@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from fractions import Fraction
 
 import numpy as np
@@ -62,8 +63,10 @@ def test_legacy_e4m3_rounds_to_the_nearest_value_and_ties_to_even() -> None:
     for point in points:
         value = np.array([float(point)], np.float32)
         exact = Fraction(float(value[0]))
-        distances = [abs(exact - candidate) for candidate in table]
-        nearest = [i for i, d in enumerate(distances) if d == min(distances)]
+        above = bisect.bisect_left(table, exact)
+        around = [i for i in (above - 1, above) if 0 <= i < len(table)]
+        distances = [abs(exact - table[i]) for i in around]
+        nearest = [i for i, d in zip(around, distances, strict=True) if d == min(distances)]
         want = nearest[0] if len(nearest) == 1 else next(i for i in nearest if i % 2 == 0)
         assert encode(value, DTYPES["float8_e4m3"])[0] == want, float(point)
         assert encode(-value, DTYPES["float8_e4m3"])[0] == want | 0x80

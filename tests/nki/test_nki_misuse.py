@@ -412,6 +412,9 @@ TRN2 = [
     (lambda: nl.load(t(4, 4)), T, "nl.load: .* is no tensor in HBM"),
     (lambda: nl.load(h(200, 4)), V, "partition dimension 200 exceeds the maximum of 128"),
     (lambda: nl.divide(t(4, 4), 2.0), G, "divide, which no NeuronCore has; multiply by a reciprocal"),
+    (lambda: nl.fmod(t(4, 4), 2.0), G, "op0 is fmod, which no NeuronCore has"),
+    (lambda: nl.mod(t(4, 4), t(4, 4)), G, "op is mod, which no NeuronCore has"),
+    (lambda: frozen_loop(), V, "nl.no_reorder cannot hold a loop that runs on the device"),
     (lambda: nl.softmax(t(4, 2, 2)), V, "nl.softmax: takes two dimensions"),
     (lambda: nl.sum(t(4, 4), 0), V, "tensor_reduce: axis contains the partition axis 0"),
     (lambda: nl.broadcast_to(t(4, 4), (8, 4)), V, "does not broadcast to"),
@@ -498,6 +501,27 @@ def test_on_trn2(body, error, message: str) -> None:
 @pytest.mark.parametrize(("body", "error", "message"), TRN3, ids=range(len(TRN3)))
 def test_on_trn3(trn3, body, error, message: str) -> None:
     refuse(body, error, message)
+
+
+COLLECTIVES = [
+    "all_gather", "all_gather_v", "all_gather_v_prepare", "all_gather_v_trigger", "all_reduce", "all_to_all",
+    "all_to_all_v", "all_to_all_v_prepare", "all_to_all_v_trigger", "collective_permute", "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id", "collective_permute_implicit_reduce", "rank_id",
+    "reduce_scatter",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*COLLECTIVES, "tiles", "blocks", "alloc_tiles", "alloc_blocks"])
+def test_what_is_missing_says_so(name: str) -> None:
+    module = nki.collectives if name in COLLECTIVES else nl
+    with pytest.raises(NkiNotImplementedError, match=rf"\.{name} .*is not implemented"):
+        getattr(module, name)()
+    assert nki.collectives.ReplicaGroup([(0, 1), (2, 3)]).groups == [[0, 1], [2, 3]]
+
+
+def frozen_loop() -> None:
+    with nl.no_reorder():
+        nl.fori_loop(0, 3, lambda i: None)
 
 
 def test_there_are_at_least_eighty() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import nki.isa as nisa
 import nki.language as nl
 from nki.interp import SEMANTICS
 from nki.isa.table import INSTRUCTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 ISA_NAMES = """
 nc_matmul nc_matmul_mx nc_transpose activation activation_reduce activate2 tensor_reduce tensor_partition_reduce
@@ -155,10 +159,16 @@ def test_without_numpy_the_error_says_what_to_install(run_python, tmp_path: Path
     assert "torch-neuronx[nki]" in run_python(code, env={"PYTHONPATH": path}).stdout
 
 
-def test_collectives_say_that_they_are_missing() -> None:
-    for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "rank_id"):
-        with pytest.raises(nki.errors.NkiNotImplementedError, match=f"nki.collectives.{name} is not implemented"):
-            getattr(nki.collectives, name)()
-    for name in ("tiles", "blocks", "alloc_tiles", "alloc_blocks"):
-        with pytest.raises(nki.errors.NkiNotImplementedError, match=f"nl.{name} "):
-            getattr(nl, name)(None)
+def test_types_under_their_other_names() -> None:
+    assert nki.dtype.bfloat16 is nl.bfloat16 and nisa.constants.engine is nisa.engine
+    annotation = nki.typing.tensor[128, 512]
+    assert annotation.__metadata__ == ((128, 512),) and nki.typing.tensor[7].__metadata__ == ((7,),)
+
+
+def test_coverage_page_is_up_to_date_and_every_function_has_a_test() -> None:
+    tool = ROOT / "tools" / "gen_nki_coverage.py"
+    assert subprocess.run([sys.executable, str(tool), "--check"]).returncode == 0, "run `make docs`"
+    cells = [
+        line.split(" | ") for line in (ROOT / "docs" / "nki-coverage.md").read_text().splitlines() if "| `" in line
+    ]
+    assert len(cells) > 150 and [row[0] for row in cells if row[-1].strip(" |") == ""] == []
