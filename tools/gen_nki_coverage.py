@@ -1,4 +1,4 @@
-"""Writes docs/nki-coverage.md: each name of the kernel interface, what it runs on, its state, and the tests that use it.
+"""Writes docs/nki-coverage.md: each name of the kernel interface, what it runs on, its state, its tests.
 
 Usage: gen_nki_coverage.py [--check]    (--check: exit status 1 when the page is not up to date)
 """
@@ -23,8 +23,8 @@ HEAD = """# Coverage of the kernel interface
 
 <!-- Written by tools/gen_nki_coverage.py; run `make docs` after a change. -->
 
-Every function of `nki.isa`, `nki.language` and `nki.collectives`. "Tests" are the files in `tests/nki` that use a name; the
-library in `nki.kernels`, which they test too, is not counted. What is *missing* raises `NkiNotImplementedError`.
+Every function of `nki.isa`, `nki.language` and `nki.collectives`. "Tests" are the files in `tests/nki` that use a
+name; the library in `nki.kernels`, which they test too, is not counted. What is *missing* raises `NkiNotImplementedError`.
 """
 
 

@@ -256,7 +256,7 @@ def _freeze(value: Any, places: dict[int, int]) -> Any:
     if type(value) is dict:
         return ("dict", tuple((key, _freeze(item, places)) for key, item in value.items()))
     record = isinstance(value, NKIObject) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
-    if record or (type(value).__hash__ is object.__hash__ and hasattr(value, "__dict__")):
+    if record or (getattr(type(value), "__hash__", None) == object.__hash__ and hasattr(value, "__dict__")):
         # Its fields may change, and they are what counts.
         return (type(value), _freeze(vars(value), places))
     return (type(value), value)
