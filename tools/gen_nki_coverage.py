@@ -24,7 +24,8 @@ HEAD = """# Coverage of the kernel interface
 <!-- Written by tools/gen_nki_coverage.py; run `make docs` after a change. -->
 
 Every function of `nki.isa`, `nki.language` and `nki.collectives`. "Tests" are the files in `tests/nki` that use a
-name; the library in `nki.kernels`, which they test too, is not counted. What is *missing* raises `NkiNotImplementedError`.
+name; the library in `nki.kernels`, which they test too, is not counted.
+What is *missing* raises `NkiNotImplementedError`.
 """
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from torch_neuronx import config
 
@@ -108,11 +111,11 @@ class Kernel:
     def _traced(self, bound: inspect.BoundArguments, tensors: list[tuple[str, Any]]) -> tuple[ir.Program, _Results]:
         target = resolve()
         places = {id(value): index for index, (_, value) in enumerate(tensors)}
-        constants = {name: _freeze(value, places) for name, value in bound.arguments.items()}
-        key = (tuple(constants.items()), target.name, self._cores, self._schedule, precise())
         try:
+            constants = tuple((name, _freeze(value, places)) for name, value in bound.arguments.items())
+            key = (constants, target.name, self._cores, self._schedule, precise())
             found = self._programs.get(key)
-        except TypeError:  # a constant that cannot be hashed may also change: traced anew each time
+        except (TypeError, RecursionError):  # a constant without a stand-in may have changed: traced anew each time
             return self._trace(bound, tensors, target)
         if found is None:
             found = self._programs[key] = self._trace(bound, tensors, target)
@@ -248,18 +251,30 @@ def _substitute(value: Any, views: dict[int, NkiTensor]) -> Any:
 
 
 def _freeze(value: Any, places: dict[int, int]) -> Any:
-    """A hashable stand-in for an argument: what its trace depends on."""
+    """A hashable stand-in for an argument: what its trace depends on. TypeError when there is none."""
     if is_tensor(value):
-        return ("tensor", tuple(value.shape), str(value.dtype), places[id(value)])
+        if id(value) in places:
+            return ("tensor", tuple(value.shape), str(value.dtype), places[id(value)])
+        if isinstance(value, np.ndarray):  # in a record: a constant
+            return ("array", value.shape, value.dtype.str, value.tobytes())
+        raise TypeError("a PyTorch tensor inside a record")
     if type(value) in (tuple, list):
         return (type(value).__name__, tuple(_freeze(item, places) for item in value))
     if type(value) is dict:
         return ("dict", tuple((key, _freeze(item, places)) for key, item in value.items()))
-    record = isinstance(value, NKIObject) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
-    if record or (getattr(type(value), "__hash__", None) == object.__hash__ and hasattr(value, "__dict__")):
-        # Its fields may change, and they are what counts.
+    if _is_record(value):
         return (type(value), _freeze(vars(value), places))
     return (type(value), value)
+
+
+def _is_record(value: Any) -> bool:
+    """True for objects that are equal only to themselves although what counts is their fields, which may change."""
+    if isinstance(value, type) or not hasattr(value, "__dict__"):
+        return False
+    if isinstance(value, NKIObject) or dataclasses.is_dataclass(value):
+        return True
+    plain = getattr(type(value), "__hash__", None) == object.__hash__
+    return plain and not callable(value) and not isinstance(value, types.ModuleType)
 
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -207,6 +207,33 @@ def test_a_constant_that_cannot_be_hashed_is_traced_anew() -> None:
     assert np.array_equal(first, A * F32(2)) and np.array_equal(other(A, mutable), A * F32(3))
 
 
+def test_functions_and_odd_objects_as_constants() -> None:
+    @nki.jit
+    def kernel(x, make, extra=None):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, make(nl.load(x)))
+        return out
+
+    for factor in (2.0, 3.0):
+        assert np.array_equal(kernel(A, lambda t, f=factor: nl.multiply(t, f)), A * F32(factor))
+    assert np.array_equal(kernel(A, nl.abs), np.abs(A)) and np.array_equal(kernel(A, nl.negative), -A)
+
+    class Knot:
+        def __init__(self) -> None:
+            self.me = self
+
+    class Holder:
+        def __init__(self, array) -> None:
+            self.array = array
+
+    assert np.array_equal(kernel(A, nl.abs, Knot()), np.abs(A))
+    assert np.array_equal(kernel(A, nl.abs, Holder(torch.ones(2))), np.abs(A))
+    made = nki.jit(lambda x, holder: scaled(x, float(holder.array[0])))
+    assert np.array_equal(made(A, Holder(np.ones(3))), A) and np.array_equal(
+        made(A, Holder(np.full(3, 2.0))), A * F32(2)
+    )
+
+
 def test_records_are_constants_by_their_fields() -> None:
     class Settings(nl.NKIObject):
         factor: float
