@@ -281,12 +281,11 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Makes a kernel of a function: `@nki.jit`. See `Kernel` for calls.
 
     The function runs once for each signature, with tensors in HBM in place of the arguments, and returns tensors that
-    it made with nl.ndarray(..., buffer=nl.shared_hbm).
+    it made with nl.ndarray(..., buffer=nl.shared_hbm). `options` are for AWS's compiler (mode, debug_kernel, ...):
+    they are accepted, and nothing here acts on them.
     """
-    if options:
-        raise NkiTypeError(f"nki.jit: unknown options {', '.join(options)}")
     if function is None:
-        return jit
+        return functools.partial(jit, **options)
     return function if isinstance(function, Kernel) else Kernel(function)
 
 

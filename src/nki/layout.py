@@ -56,8 +56,9 @@ def _lifetimes(instructions: list[ir.Instruction]) -> dict[int, tuple[int, int]]
 
 
 def _bytes(tensor: ir.Tensor) -> int:
+    """Bytes of a partition that a tensor takes; those that are placed here begin at multiples of 4."""
     size = tensor.free_elements * DTYPES[tensor.dtype].itemsize
-    return -(-size // 4) * 4
+    return size if tensor.address is not None else -(-size // 4) * 4
 
 
 def _place(size: int, taken: list[tuple[int, int]], bank: int | None) -> int:
@@ -68,7 +69,7 @@ def _place(size: int, taken: list[tuple[int, int]], bank: int | None) -> int:
             at = -(-at // bank) * bank
         if at + size <= start:
             return at
-        at = max(at, end)
+        at = max(at, -(-end // 4) * 4)
     raise AssertionError("unreachable")
 
 

@@ -239,14 +239,14 @@ def allocate(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address
                 location=here(),
             )
         if address is not None:
-            address = _check_address(address, sizes, size, where, limit, target)
+            address = _check_address(address, sizes, size, where, limit, target, element.itemsize)
     elif address is not None:
         raise NkiValueError("ndarray: address is for tensors in SBUF and PSUM", location=here())
     return trace.tensor(sizes, element, where, name, address=address)
 
 
 def _check_address(
-    address: Any, shape: tuple[int, ...], size: int, where: str, limit: int, target: Target
+    address: Any, shape: tuple[int, ...], size: int, where: str, limit: int, target: Target, itemsize: int
 ) -> tuple[int, int]:
     if not isinstance(address, tuple | list) or len(address) != 2:
         raise NkiTypeError(f"ndarray: address {address!r} is not (partition, byte offset)", location=here())
@@ -258,8 +258,8 @@ def _check_address(
         problem = f"bytes {offset} to {offset + size - 1} of {limit} in {where}"
     elif where == "psum" and offset % target.psum_bank_bytes:
         problem = f"byte {offset}, which is no start of a PSUM bank ({target.psum_bank_bytes} bytes)"
-    elif offset % 4:
-        problem = f"byte {offset}, which is not a multiple of 4"
+    elif offset % itemsize:
+        problem = f"byte {offset}, which is not a multiple of the {itemsize} bytes of an element"
     if problem:
         raise NkiValueError(f"ndarray: address {(partition, offset)} means {problem}", location=here())
     return partition, offset

@@ -14,4 +14,8 @@ class tensor:
         return Annotated[NkiTensor, tuple(shape) if isinstance(shape, tuple | list) else (shape,)]
 
 
-__all__ = ["tensor"]
+class mutable_tensor(tensor):
+    """`nt.mutable_tensor`: a tensor argument that the kernel writes."""
+
+
+__all__ = ["mutable_tensor", "tensor"]

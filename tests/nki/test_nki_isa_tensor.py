@@ -241,15 +241,20 @@ def test_mx_scales_are_powers_of_two_for_blocks_of_partitions(trn3) -> None:
     assert (run(body, scale) == 8 * 4 * (1 + 2 + 4 + 8)).all()
 
 
-def test_matmul_tiles_by_rows() -> None:
+def test_matmul_tiles_by_rows_and_columns() -> None:
     a, b = sample(32, 16), sample(32, 8, seed=1)
 
     def body(x, y):
-        out = psum(16, 8)
-        nisa.nc_matmul(out, x, y, tile_position=(32, 0), tile_size=(32, 128))
-        return out
+        rows, both = psum(16, 8), psum(128, 8)
+        nisa.nc_matmul(rows, x, y, tile_position=(32, 0), tile_size=(32, 128))
+        for column in range(0, 128, 32):
+            nisa.nc_matmul(both[column : column + 16], x, y, tile_position=(0, column), tile_size=(32, 32))
+        return rows, both
 
-    np.testing.assert_allclose(run(body, a, b), a.T @ b, atol=1e-5)
+    rows, both = run(body, a, b)
+    np.testing.assert_allclose(rows, a.T @ b, atol=1e-5)
+    for column in range(0, 128, 32):
+        assert np.array_equal(both[column : column + 16], rows)
 
 
 def test_program_of_a_product_names_its_operands() -> None:

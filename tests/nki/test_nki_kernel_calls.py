@@ -598,6 +598,21 @@ def test_sendrecv_and_barrier() -> None:
         kernel(A)
 
 
+def test_a_barrier_on_one_core_waits_for_nothing() -> None:
+    def kernel(x, cores):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        nisa.core_barrier(out, cores)
+        return out
+
+    for cores in (0, (0,), (0, 1), [0, 1]):
+        assert np.array_equal(nki.jit(kernel)(A, cores), A)
+    assert np.array_equal(nki.jit(mode="auto")(kernel)[2](A, (0, 1)), A)
+    for count, cores in ((1, 1), (1, (1, 0)), (2, 0)):
+        with pytest.raises(NkiValueError, match="core_barrier: cores is"):
+            nki.jit(kernel)[count](A, cores)
+
+
 def test_cores_that_do_not_meet() -> None:
     @nki.jit
     def lonely(x):

@@ -52,7 +52,8 @@ class Core:
             elif instruction.opcode == "while":
                 yield from self._while(instruction)
             elif instruction.opcode in ("sendrecv", "core_barrier"):
-                yield instruction
+                if len(self.program.cores) > 1:
+                    yield instruction
             else:
                 self.step(instruction)
 

@@ -180,9 +180,9 @@ def sendrecv(
 
 
 def core_barrier(
-    data: Tensor, cores: Sequence[int] = (0, 1), engine: Any = _E.gpsimd, name: str | None = None
+    data: Tensor, cores: int | Sequence[int] = (0, 1), engine: Any = _E.gpsimd, name: str | None = None
 ) -> NkiInstruction:
-    """Both cores of kernel[2] wait here until writes to `data`, in shared HBM, have arrived."""
+    """Both cores of kernel[2] wait here until writes to `data` have arrived; one core waits for nothing."""
     return issue("core_barrier", locals())
 
 

@@ -70,29 +70,27 @@ def nc_matmul(call: Call) -> None:
     _bank(call)
 
 
-def _tile(call: Call, rows: int) -> None:
-    """tile_position and tile_size: rows of the array from 0, 32, 64 or 96 on; all columns (NKI 0.6)."""
+def _tile(call: Call, columns: int | None) -> None:
+    """tile_position and tile_size: parts of the array that start at multiples of their size, 32, 64 or 128.
+
+    `columns` is the number of stationary columns; None: only rows can be tiled.
+    """
     position, size = call.values["tile_position"], call.values["tile_size"]
     if not position and not size:
         call.values["tile_position"] = call.values["tile_size"] = None
         return
     ok = len(position or ()) == 2 and len(size or ()) == 2
     call.need(ok, f"takes (row, column) pairs for both tile_position {position} and tile_size {size}")
-    call.need(
-        size[0] in (32, 64, 128) and position[0] % size[0] == 0 and position[0] + size[0] <= 128,
-        f"has rows {position[0]} + {size[0]}: sizes are 32, 64 or 128, a tile starts at a multiple of its size",
-        "tile_position",
-    )
-    call.need(
-        position[1] == 0 and size[1] == 128,
-        f"has columns {position[1]} + {size[1]}: NKI 0.6 allows 0 + 128",
-        "tile_position",
-    )
-    call.need(
-        partitions(call.tensors["moving"]) <= size[0],
-        f"is {size[0]} rows, fewer than the operands' partitions",
-        "tile_size",
-    )
+    for what, start, extent in zip(("rows", "columns"), position, size, strict=True):
+        good = extent in (32, 64, 128) and start % extent == 0 and start >= 0 and start + extent <= 128
+        problem = f"has {what} {start} + {extent}: sizes are 32, 64 or 128, a tile starts at a multiple of its size"
+        call.need(good, problem, "tile_position")
+    rows = partitions(call.tensors["moving"])
+    call.need(rows <= size[0], f"is {size[0]} rows, the operands have {rows} partitions", "tile_size")
+    if columns is None:
+        call.need(size[1] == 128, f"has columns {position[1]} + {size[1]}: only rows can be tiled", "tile_position")
+    else:
+        call.need(columns <= size[1], f"is {size[1]} columns, stationary has {columns}", "tile_size")
 
 
 @check("nc_matmul_mx")
@@ -114,7 +112,7 @@ def nc_matmul_mx(call: Call) -> None:
         call.fail(f"is {dst.dtype}, products are written as float32 or bfloat16", "dst", NkiTypeError)
     for key in ("stationary", "moving"):
         scale_rows(call, key + "_scale", rows, free(call.tensors[key]))
-    _tile(call, 0)
+    _tile(call, None)
 
 
 def scale_rows(call: Call, key: str, rows: int, columns: int) -> None:

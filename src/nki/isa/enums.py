@@ -59,8 +59,8 @@ class dma_engine(enum.Enum):
     gpsimd_dma = 2
 
 
-class nc_version(enum.Enum):
-    """Generations of NeuronCores."""
+class nc_version(enum.IntEnum):
+    """Generations of NeuronCores, in order."""
 
     gen2 = 2
     gen3 = 3

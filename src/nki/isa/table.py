@@ -295,7 +295,7 @@ INSTRUCTIONS: dict[str, Instruction] = {
     "dma_compute": Instruction((D,), {"dst": _w("number", memory=("sbuf", *HBM), also_reads=True)}),
     # --- between the cores of a logical core
     "sendrecv": Instruction((D,), {"dst": _w("any", "src", memory=SBUF), "src": _r("any", memory=SBUF)}, 3),
-    "core_barrier": Instruction((G, T, V, S, Y), {"data": _r("any", memory=("shared_hbm",))}, 3),
+    "core_barrier": Instruction((G, T, V, S, Y), {"data": _r("any", memory=("sbuf", "shared_hbm"))}, 3),
     # --- registers
     "register_load": Instruction((Y,), {"src": _r("32-bit integer", memory=SBUF)}),
     "register_store": Instruction((Y,), {"dst": _w("32-bit integer", memory=SBUF)}),

@@ -97,7 +97,7 @@ class _TileSize:
 
     @property
     def sbuf_min_align(self) -> int:
-        """Bytes that an explicit SBUF address is a multiple of."""
+        """Bytes that an explicit SBUF address is best a multiple of: elements of every type then lie well."""
         return 4
 
 
