@@ -60,7 +60,9 @@ def _activate(op: str, values: Array, slope: float = 0.0) -> Array:
 def _reduce(core: Core, ins: ir.Instruction, engine: str, values: Array, start: Any = None, sign: float = 1.0) -> None:
     """The accumulation register of an engine after `values`, and reduce_res."""
     op = ins.attributes.get("reduce_op") or "add"
-    command = ins.attributes.get("reduce_cmd", "idle")
+    command = ins.attributes["reduce_cmd"]
+    if command == "idle" and "reduce_res" not in ins.operands:
+        return
     reduced = _fold(op, values)
     identity = ALU[op].identity
     assert identity is not None
