@@ -74,6 +74,9 @@ class Tracer:
         self.instructions: list[ir.Instruction] = []
         self.current = self.instructions
         self.frozen = 0  # depth of nl.no_reorder
+        self.loops: list[int] = []  # bodies that are open now, by number
+        self.bodies = 0
+        self.home: dict[int, int] = {}  # body in which a tensor was allocated
         self.broken_loop: Location | None = None  # a dynamic_range that was left by `break`
         self.shared: list[int] = []  # shared HBM tensors of this core in order of allocation
         self.other_shared: list[int] = []  # those of the core traced before
@@ -110,10 +113,18 @@ class Tracer:
         if self.frozen:
             raise NkiValueError("nl.no_reorder cannot hold a loop that runs on the device", location=here())
         outer, self.current = self.current, []
+        self.bodies += 1
+        self.loops.append(self.bodies)
         try:
             yield self.current
         finally:
             self.current = outer
+            self.loops.pop()
+
+    def visible(self, tensor: NkiTensor) -> bool:
+        """False for a tensor of a loop body that has ended: it may never have been allocated."""
+        home = self.home.get(tensor._storage.number)
+        return home is None or home in self.loops
 
     def register(self) -> Scalar:
         """A new register."""
@@ -162,6 +173,8 @@ class Tracer:
         self.program.tensors.append(record)
         if shared:
             self.shared.append(number)
+        if self.loops and kind == "temporary":
+            self.home[number] = self.loops[-1]
         if kind == "temporary":
             self.emit("alloc", "none", {}, {"tensor": number, "explicit": address is not None})
         return NkiTensor.whole(record)

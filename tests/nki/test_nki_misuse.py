@@ -428,6 +428,7 @@ TRN2 = [
     (lambda: nl.divide(t(4, 4), 2.0), G, "divide, which no NeuronCore has; multiply by a reciprocal"),
     (lambda: nl.fmod(t(4, 4), 2.0), G, "op0 is fmod, which no NeuronCore has"),
     (lambda: nl.mod(t(4, 4), t(4, 4)), G, "op is mod, which no NeuronCore has"),
+    (lambda: left_behind(), V, "src was allocated in the body of a loop that has ended"),
     (lambda: frozen_loop(), V, "nl.no_reorder cannot hold a loop that runs on the device"),
     (lambda: nl.softmax(t(4, 2, 2)), V, "nl.softmax: takes two dimensions"),
     (lambda: nl.sum(t(4, 4), 0), V, "tensor_reduce: axis contains the partition axis 0"),
@@ -536,6 +537,12 @@ def test_what_is_missing_says_so(name: str) -> None:
 def frozen_loop() -> None:
     with nl.no_reorder():
         nl.fori_loop(0, 3, lambda i: None)
+
+
+def left_behind() -> None:
+    kept = []
+    nl.fori_loop(0, 3, lambda i: kept.append(nl.zeros((4, 4), nl.float32)))
+    nl.copy(kept[0])
 
 
 def test_there_are_at_least_eighty() -> None:

@@ -134,3 +134,55 @@ def test_unwritten_memory_reads_as_nan_and_four() -> None:
 
     floats, integers = run(lambda t: (nl.copy(body(t)[0], nl.float32), body(t)[1]), X)
     assert np.isnan(floats).all() and (integers == 4).all()
+
+
+def random_step(random: np.random.Generator, shape: tuple[int, ...], first: int):
+    """(view of an NkiTensor, the same in NumPy) for a random change of a view; dimensions below `first` stay."""
+    dims = list(range(first, len(shape)))
+    dim = int(random.choice(dims)) if dims else 0
+    size = shape[dim]
+    kind = random.choice(["slice", "int", "permute", "split", "expand", "broadcast"])
+    if kind == "slice" and size > 1:
+        start = int(random.integers(0, size - 1))
+        piece = slice(start, int(random.integers(start + 1, size + 1)), int(random.integers(1, 3)))
+        index = (*[slice(None)] * dim, piece)
+        return lambda t: t[index], lambda x: x[index]
+    if kind == "int" and len(shape) > max(2, first + 1):
+        index = (*[slice(None)] * dim, int(random.integers(-size, size)))
+        return lambda t: t[index], lambda x: x[index]
+    if kind == "permute":
+        order = [*range(first), *(int(d) for d in random.permutation(dims))]
+        return lambda t: t.permute(order), lambda x: x.transpose(order)
+    if kind == "split" and size % 2 == 0 and len(shape) < 5:
+        new = (*shape[:dim], 2, size // 2, *shape[dim + 1 :])
+        return lambda t: t.reshape_dim(dim, (2, -1)), lambda x: x.reshape(new)
+    if kind == "expand" and len(shape) < 5:
+        return lambda t: t.expand_dim(dim), lambda x: np.expand_dims(x, dim)
+    if kind == "broadcast" and size == 1:
+        new = (*shape[:dim], 3, *shape[dim + 1 :])
+        return lambda t: t.broadcast(dim, 3), lambda x: np.broadcast_to(x, new)
+    return lambda t: t, lambda x: x
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("on_chip", [False, True])
+def test_random_chains_of_views(seed: int, on_chip: bool) -> None:
+    random = np.random.default_rng(seed)
+    base = np.arange(4 * 6 * 8, dtype=np.int32).reshape(4, 6, 8)
+    want, steps = base, []
+    for _ in range(6):
+        view, reference = random_step(random, want.shape, int(on_chip))
+        want = reference(want)
+        steps.append(view)
+
+    @nki.jit
+    def kernel(x):
+        part = nl.load(x) if on_chip else x
+        for step in steps:
+            part = step(part)
+        assert part.shape == want.shape
+        out = nl.ndarray(part.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, part)
+        return out
+
+    assert np.array_equal(kernel(base), want)

@@ -106,6 +106,8 @@ class Call:
         self._check_engine()
 
     def _check_tensor(self, key: str, tensor: NkiTensor, operand: Operand) -> None:
+        if not self.trace.visible(tensor):
+            self.fail("was allocated in the body of a loop that has ended; allocate it before the loop", key)
         if tensor.buffer not in operand.memory:
             where = " or ".join(dict.fromkeys("HBM" if m in HBM else m.upper() for m in operand.memory))
             is_in = "HBM" if tensor.buffer in HBM else tensor.buffer.upper()
