@@ -49,6 +49,7 @@ coverage: all
 docs: all
 	@$(PY) tools/gen_environment_doc.py
 	@$(PY) tools/gen_chip_doc.py
+	@$(PY) tools/gen_nki_coverage.py
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .venv/.built

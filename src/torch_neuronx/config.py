@@ -254,6 +254,14 @@ VARIABLES: Mapping[str, Variable] = _table(
     Variable("TORCH_NEURONX_ENABLE_STABLEHLO", "bool", "", "Lower through StableHLO.", "planned"),
     Variable("TORCH_NEURONX_MLIR_ATEN_OPS", "bool", "", "Lower ATen operators through MLIR.", "planned"),
     Variable("NEURON_CC_FLAGS", "text", "", "Flags for the compiler.", "planned"),
+    # --- NKI
+    Variable(
+        "NKI_PRECISE_FP",
+        "bool",
+        "1",
+        "0: kernels keep 16-bit and 8-bit floating point as float32; nothing is rounded to the narrow types.",
+    ),
+    Variable("NKI_SIMULATOR", "bool", "0", "Run kernels on the host. They always do.", "nothing to do"),
     # --- metrics and logs
     Variable("TORCH_NEURONX_LOG_LEVEL", "int", "0", "0 to 3; 3 logs most.", "planned", minimum=0),
     Variable("TORCH_NEURONX_METRICS_ENABLED", "bool", "0", "Write tables of metrics.", "planned"),

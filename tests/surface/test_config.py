@@ -13,7 +13,7 @@ import pytest
 from torch_neuronx import config
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = re.compile(r'"((?:TORCH_NEURONX|NEURON|COLLECTIVE)_[A-Z0-9_]+|LOCAL_RANK|PYTORCH_ALLOC_CONF)"')
+NAME = re.compile(r'"((?:TORCH_NEURONX|NEURON|COLLECTIVE|NKI)_[A-Z0-9_]+|LOCAL_RANK|PYTORCH_ALLOC_CONF)"')
 
 
 @pytest.mark.parametrize(
