@@ -16,7 +16,7 @@ import pytest
 FILES = ("accelerator", "optimizer", "scheduler", "data_loader", "memory_utils", "hooks", "utils", "grad_sync",
          "modeling_utils", "kwargs_handlers")  # fmt: skip
 
-# Tests that cannot pass on this device, and what the error of each one says. A pass fails: take it out of the table then.
+# Tests that cannot pass on this device, and what the error of each one says. One that passes fails here.
 FLOAT16 = r"fp16 mixed precision requires a device in"  # accelerate lists the devices that it trains on in float16
 PROCESSES = r"Unknown backend type neuron"  # the device has no collectives
 CANNOT_PASS = {
