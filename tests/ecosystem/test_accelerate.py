@@ -47,7 +47,9 @@ class Result:
 
 def sources() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "torch-neuronx" / "ecosystem" / f"accelerate-{importlib.metadata.version('accelerate')}" / "tests"
+    folder = cache / "torch-neuronx" / "ecosystem" / f"accelerate-{importlib.metadata.version('accelerate')}" / "tests"
+    assert folder.is_dir(), f"{folder} is not there: remove .venv-ecosystem/.ready and run make ecosystem"
+    return folder
 
 
 @pytest.fixture(scope="module")
