@@ -1,10 +1,11 @@
 # make demo      train a small GPT on the neuron device, from a clean clone, in one command
 # make test      all tests (ARGS="tests/surface -k stream" for some)
+# make ecosystem real clients on the device: transformers, accelerate, diffusers (ARGS as for test); needs a package index
 # make lint      ruff, mypy, clang-format
 # make bench     benchmarks against the CPU; make coverage writes docs/coverage.md
 # make           set up and build only
-# make clean     remove what was built; make distclean removes .venv too
-.PHONY: all setup demo test lint bench coverage docs clean distclean
+# make clean     remove what was built; make distclean removes the virtual environments too
+.PHONY: all setup demo test ecosystem lint bench coverage docs clean distclean
 .DELETE_ON_ERROR:
 
 PYTHON_SOURCES := src tests tools benchmarks examples
@@ -34,6 +35,12 @@ demo: all
 test: all
 	@$(PY) -m pytest $(ARGS)
 
+.venv-ecosystem/.ready: .venv/.ready tools/ecosystem_env.sh tests/ecosystem/requirements.txt | .venv/.built
+	@tools/ecosystem_env.sh
+
+ecosystem: all .venv-ecosystem/.ready
+	@.venv-ecosystem/bin/python -m pytest tests/ecosystem $(ARGS)
+
 lint: setup
 	@$(PY) -m ruff check $(wildcard $(PYTHON_SOURCES))
 	@$(PY) -m ruff format --check $(wildcard $(PYTHON_SOURCES))
@@ -57,4 +64,4 @@ clean:
 	rm -f src/torch_neuronx/_C*.so src/torch_neuronx/_build_info.py
 
 distclean: clean
-	rm -rf .venv
+	rm -rf .venv .venv-ecosystem

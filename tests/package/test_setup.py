@@ -132,12 +132,13 @@ def test_missing_python_is_named(tree: Path) -> None:
 
 
 def test_makefile_knows_its_targets() -> None:
-    for target in ("setup", "all", "demo", "test", "lint", "bench", "coverage", "docs", "clean", "distclean"):
+    targets = "setup all demo test ecosystem lint bench coverage docs clean distclean"
+    for target in targets.split():
         done = subprocess.run(["make", "-n", "-C", str(ROOT), target], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
 def test_shell_scripts_parse() -> None:
-    for script in ("tools/setup.sh", ".ci/run"):
+    for script in ("tools/setup.sh", "tools/ecosystem_env.sh", ".ci/run"):
         subprocess.run(["bash", "-n", str(ROOT / script)], check=True)
         assert os.access(ROOT / script, os.X_OK)
