@@ -51,7 +51,6 @@ def test_answers_in_the_words_of_the_cpu(model: PreTrainedModel, tokenizer: PreT
 def test_long_answer_is_the_same_too(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     question = "Explain in a few sentences why the sky is blue."
     texts = {device: answer(model, tokenizer, device, question, 48) for device in ("cpu", "neuron")}
-    print(texts)
     assert texts["neuron"] == texts["cpu"]
     assert len(texts["neuron"].split()) > 20
 
@@ -62,6 +61,5 @@ def test_logits_of_a_prompt(model: PreTrainedModel, tokenizer: PreTrainedTokeniz
         expected = model.to("cpu")(**prompt).logits
         with natively():
             got = model.to("neuron")(**prompt.to("neuron")).logits
-    print((got.cpu() - expected).abs().max(), expected.abs().max())
     # 30 layers of float32 sums in another order.
     torch.testing.assert_close(got.cpu(), expected, rtol=0.0, atol=1e-3)

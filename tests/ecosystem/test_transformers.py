@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
 
+import torch_neuronx
 from ecosystem.native import natively
 from ecosystem.text import VOCABULARY, Pieces, corpus, tokenizer
 
@@ -168,3 +169,30 @@ def test_half_precision_is_refused_by_name(tmp_path: Path) -> None:
     arguments = TrainingArguments(output_dir=str(tmp_path), fp16=True, report_to=[])
     with pytest.raises(ValueError, match="fp16 mixed precision"):
         Trainer(model=small_llama(), args=arguments)
+
+
+def test_compiled_training_has_the_losses_of_eager_training(tmp_path: Path) -> None:
+    def losses(compiled: bool) -> list[float]:
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path), max_steps=3, logging_steps=1, save_strategy="no", seed=3, report_to=[],
+            disable_tqdm=True, torch_compile=compiled,
+        )  # fmt: skip
+        trainer = Trainer(model=small_llama(), args=arguments, train_dataset=Pieces(corpus()[:20_000], LENGTH))
+        with natively():
+            trainer.train()
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    torch_neuronx.reset_dynamo_metrics()
+    assert losses(compiled=True) == losses(compiled=False)
+    assert [(row.kind, row.calls) for row in torch_neuronx.get_dynamo_metrics()] == [("forward", 3), ("backward", 3)]
+
+
+def test_generates_the_same_with_a_static_cache_and_a_compiled_step(runs: dict[str, Run]) -> None:
+    model = LlamaForCausalLM.from_pretrained(runs["neuron"].folder / f"checkpoint-{STEPS}", device_map="neuron")
+    prompt = tokenizer()(PROMPT, return_tensors="pt").to("neuron")
+    expected = model.generate(**prompt, max_new_tokens=20, do_sample=False)
+    torch_neuronx.reset_dynamo_metrics()
+    with natively():
+        out = model.generate(**prompt, max_new_tokens=20, do_sample=False, cache_implementation="static")
+    assert torch.equal(out, expected)
+    assert sum(row.calls for row in torch_neuronx.get_dynamo_metrics()) == 19  # the prompt itself runs eagerly
