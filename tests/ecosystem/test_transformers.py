@@ -182,6 +182,7 @@ def test_compiled_training_has_the_losses_of_eager_training(tmp_path: Path) -> N
             trainer.train()
         return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
+    torch._dynamo.reset()
     torch_neuronx.reset_dynamo_metrics()
     assert losses(compiled=True) == losses(compiled=False)
     assert [(row.kind, row.calls) for row in torch_neuronx.get_dynamo_metrics()] == [("forward", 3), ("backward", 3)]
@@ -191,6 +192,7 @@ def test_generates_the_same_with_a_static_cache_and_a_compiled_step(runs: dict[s
     model = LlamaForCausalLM.from_pretrained(runs["neuron"].folder / f"checkpoint-{STEPS}", device_map="neuron")
     prompt = tokenizer()(PROMPT, return_tensors="pt").to("neuron")
     expected = model.generate(**prompt, max_new_tokens=20, do_sample=False)
+    torch._dynamo.reset()
     torch_neuronx.reset_dynamo_metrics()
     with natively():
         out = model.generate(**prompt, max_new_tokens=20, do_sample=False, cache_implementation="static")
