@@ -232,9 +232,14 @@ def compile_for_the_device() -> None:
     wrapper = torch._TorchCompileInductorWrapper
     original = wrapper.__call__
 
+    def ours(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.device.type == NAME
+
     @functools.wraps(original)
     def __call__(self: Any, model_: Any, inputs_: Any, **options: Any) -> Any:
-        if not any(isinstance(t, torch.Tensor) and t.device.type == NAME for t in inputs_):
+        # A graph without inputs may still make its tensors on the device: Dynamo notes what each node gives.
+        nodes = getattr(getattr(model_, "graph", None), "nodes", ())
+        if not any(map(ours, inputs_)) and not any(ours(node.meta.get("example_value")) for node in nodes):
             return original(self, model_, inputs_, **options)  # type: ignore[no-untyped-call]
         from torch_neuronx.compiler import backend
 

@@ -221,6 +221,11 @@ def test_a_plain_compile_of_neuron_tensors_takes_neuron() -> None:
     assert kinds() == ["inference"]
 
 
+def test_a_plain_compile_of_a_factory_on_the_device_takes_neuron() -> None:
+    equal(torch.compile(lambda: torch.ones(3, device=DEVICE) + 1)(), torch.full((3,), 2.0, device=DEVICE))
+    assert kinds() == ["inference"]
+
+
 def test_a_plain_compile_of_cpu_tensors_stays_with_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 

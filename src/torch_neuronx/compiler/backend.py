@@ -141,7 +141,7 @@ def _compile_graph(
             if isinstance(there, torch.Tensor) and there._version != version:
                 here.copy_(there)
         back = {id(there): here for there, here in zip(device, host, strict=True)}
-        return [back.get(id(r)) if id(r) in back else _to(r, "cpu") for r in results]
+        return [back[id(r)] if id(r) in back else _to(r, "cpu") for r in results]
 
     return make_boxed(run_with_copies if copying else run)
 
