@@ -55,7 +55,10 @@ def sources() -> Path:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     report = tmp_path_factory.mktemp("accelerate") / "report.xml"
+    folder = sources()
+    # Its own configuration, wherever the cache is: pytest would search the folders above it as well.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    command += ["-c", str(folder.parent / "pyproject.toml"), f"--rootdir={folder.parent}"]
     environment = os.environ | {
         "PATH": f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "NEURON_RT_NUM_CORES": "2",  # tests of several devices use all there are
@@ -64,7 +67,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     }
     done = subprocess.run(
         [*command, *(f"test_{name}.py" for name in FILES)],
-        cwd=sources(),
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
