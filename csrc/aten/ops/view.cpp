@@ -33,8 +33,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_real", at::native::view_as_real);
   m.impl("view_as_complex", at::native::view_as_complex);
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
-  for (const char* name : {"as_strided", "view", "_reshape_alias", "unfold", "is_set_to", "view_as_real", "view_as_complex",
-                           "_has_compatible_shallow_copy_type"}) {
+  for (const char* name : {"as_strided", "view", "_reshape_alias", "unfold", "is_set_to", "view_as_real",
+                           "view_as_complex", "_has_compatible_shallow_copy_type"}) {
     note_native("view", name, device::Kind::kNone);
   }
 }
