@@ -159,11 +159,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=GROUPS, action="append", help="a group of measurements (may be repeated)")
     parser.add_argument("--out", default="build/benchmarks", help="folder for results.json and results.md")
     args = parser.parse_args(argv)
+    given = [*(["--quick"] if args.quick else []), *(f"--only {name}" for name in args.only or [])]
     facts = {
         "cpu": cpu_name(),
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "command": " ".join(["make bench", *(["ARGS=--quick"] if args.quick else [])]),
+        "command": "make bench" + (f' ARGS="{" ".join(given)}"' if given else ""),
     }
     results = {}
     for name in args.only or GROUPS:
