@@ -133,8 +133,10 @@ assert nki.language.__spec__.name == "nki.language"
 def test_another_nki_in_the_environment(run_python, tmp_path: Path) -> None:
     (tmp_path / "nki").mkdir()
     (tmp_path / "nki" / "__init__.py").write_text("theirs = True\n")
+    # An editable install has a finder of its own that comes before the path, so the path has to be put first.
     code = """
-import warnings, sys
+import importlib.machinery, warnings, sys
+sys.meta_path.insert(0, importlib.machinery.PathFinder)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import torch_neuronx.nki as ours
