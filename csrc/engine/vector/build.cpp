@@ -77,6 +77,9 @@ class Builder {
       p_.passes_.emplace_back();
       emit_once(level);
       emit_loop(level);
+      begin(p_.passes_.back().once, level, false);
+      for (const auto& [index, op] : resets_) emit(m_.reset[op], index);
+      if (!code_->empty()) emit(m_.end);
     }
     p_.slots_ = slots_;
     p_.buffers_ = static_cast<int>(buffer_.size());
@@ -221,7 +224,7 @@ class Builder {
     save();
     const Place at = place(v);
     if (at.known) {
-      emit(m_.binary[static_cast<int>(Binary::get)][static_cast<int>(at.from)], at.index, at.immediate);
+      emit(binary(Binary::get, at.from), at.index, at.immediate);
     } else {
       emit(m_.load[static_cast<int>(p_.operands_[nodes_[v].a].type)], nodes_[v].a);
     }
@@ -245,6 +248,9 @@ class Builder {
     accumulator_ = result;
   }
 
+  Handler binary(Binary op, From from) const {
+    return (loop_ ? m_.binary : m_.row_binary)[static_cast<int>(op)][static_cast<int>(from)];
+  }
   void compute(int v) {
     const Node& n = nodes_[v];
     switch (n.kind) {
@@ -252,7 +258,7 @@ class Builder {
         bring(n.a);
         used(n.a);
         save();
-        emit(m_.unary[n.op]);
+        emit(loop_ ? m_.unary[n.op] : m_.row_unary[n.op]);
         break;
       case Kind::kBinary: {
         auto op = static_cast<Binary>(n.op);
@@ -267,7 +273,7 @@ class Builder {
         used(b);
         save();
         const Place at = place(b);
-        emit(m_.binary[static_cast<int>(op)][static_cast<int>(at.from)], at.index, at.immediate);
+        emit(binary(op, at.from), at.index, at.immediate);
         break;
       }
       case Kind::kSelect: {
@@ -275,7 +281,7 @@ class Builder {
         bring(n.a);
         for (int k = 0; k < 3; ++k) used(operand(n, k));
         save();
-        emit(m_.select, yes, 0.0f, no);
+        emit(loop_ ? m_.select : m_.row_select, yes, 0.0f, no);
         break;
       }
       default:
@@ -302,24 +308,26 @@ class Builder {
       const Node& n = nodes_[i];
       const int v = static_cast<int>(i);
       if (full_[i] || level_[i] != level || n.kind == Kind::kConstant) continue;
+      if (n.kind == Kind::kColumn) continue;
       if (n.kind == Kind::kStore) {
         bring(n.a);
         emit(m_.store_one[static_cast<int>(p_.operands_[n.b].type)], n.b);
       } else if (n.kind == Kind::kReduce) {
-        pass.totals.push_back({static_cast<Reduce>(n.op), total_.at(v), row_slot(v)});
+        emit(m_.total[n.op], total_.at(v));
+        emit(m_.keep_row, row_slot(v));
+        accumulator_ = v;
       } else if (n.kind == Kind::kCount) {
-        p_.counts_.push_back(row_slot(v));
+        p_.counts_.emplace_back(row_slot(v), n.immediate < 0.0f);
       } else {
         if (n.kind == Kind::kInput) {
           emit(m_.load_one[static_cast<int>(p_.operands_[n.a].type)], n.a);
         } else {
           compute(v);
         }
-        emit(m_.keep, row_slot(v));
+        emit(m_.keep_row, row_slot(v));
         accumulator_ = v;
       }
     }
-    if (!pass.once.empty()) emit(m_.end);
   }
 
   // --- the elements of a row ---
@@ -327,6 +335,7 @@ class Builder {
     Program::Pass& pass = p_.passes_.back();
     begin(pass.chunk, level, true);
     const std::vector<int> order = loop_order(level);
+    resets_.clear();
     uses_.assign(nodes_.size(), 0);
     std::set<int> reads, writes;
     for (const int v : order) {
@@ -340,7 +349,7 @@ class Builder {
     }
     for (const int v : order) {
       if (is_sink(nodes_[v])) {
-        emit_sink(v, pass);
+        emit_sink(v);
       } else {
         compute(v);
         if (const auto at = buffer_.find(v); at != buffer_.end()) {
@@ -386,7 +395,7 @@ class Builder {
   }
   bool store_in_place(int v) const { return nodes_[v].kind == Kind::kStore && nodes_[v].c != 0; }
 
-  void emit_sink(int v, Program::Pass& pass) {
+  void emit_sink(int v) {
     const Node& n = nodes_[v];
     bring(n.a);
     used(n.a);
@@ -396,9 +405,9 @@ class Builder {
       emit(m_.column, n.b);
       p_.column_operands_.push_back(n.b);
     } else {
-      const int index = static_cast<int>(pass.reductions.size());
+      const int index = static_cast<int>(resets_.size());
       if (index >= kMaxReductions) fail(v, "more than " + std::to_string(kMaxReductions) + " reductions in one pass");
-      pass.reductions.emplace_back(index, static_cast<Reduce>(n.op));
+      resets_.emplace_back(index, n.op);
       total_[v] = index;
       emit(m_.reduce[n.op], index);
     }
@@ -412,6 +421,7 @@ class Builder {
   std::vector<int> level_, home_, uses_;
   std::map<int, int> reduce_level_, buffer_, row_slot_, constant_slot_, slot_, total_;
   std::vector<int> free_;
+  std::vector<std::pair<int, int>> resets_;  // reductions of the loop: index, operation
   std::vector<Instruction>* code_ = nullptr;
   bool loop_ = false;
   int now_ = 0, accumulator_ = -1, slots_ = 0, last_ = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "engine/pool.h"
 
@@ -18,31 +17,6 @@ float* thread_scratch(size_t floats) {
   if (memory.size() < floats + 16) memory.resize(floats + 16);
   const auto address = reinterpret_cast<uintptr_t>(memory.data());
   return reinterpret_cast<float*>((address + 63) / 64 * 64);
-}
-
-float total(Reduce op, const float* lanes, int count) {
-  float x = lanes[0];
-  if (op == Reduce::sum) {
-    // Halves, as the lanes of a wider register would be added.
-    float half[kMaxLanes];
-    std::copy(lanes, lanes + count, half);
-    for (int width = count / 2; width > 0; width /= 2) {
-      for (int i = 0; i < width; ++i) half[i] += half[i + width];
-    }
-    return half[0];
-  }
-  for (int i = 1; i < count; ++i) {
-    const float y = lanes[i];
-    const bool wins = op == Reduce::largest ? y > x : y < x;
-    if (wins || y != y) x = y;
-    if (x != x) return x;
-  }
-  return x;
-}
-
-float nothing(Reduce op) {
-  const float infinity = std::numeric_limits<float>::infinity();
-  return op == Reduce::sum ? 0.0f : op == Reduce::largest ? -infinity : infinity;
 }
 
 }  // namespace
@@ -64,7 +38,9 @@ struct Program::Row {
           reinterpret_cast<char*>(memory + slots + tails + static_cast<size_t>(i) * padded);
     }
     for (const auto& [slot, value] : p.constants_) std::fill_n(memory + slot, chunk, value);
-    for (const int slot : p.counts_) std::fill_n(memory + slot, chunk, static_cast<float>(row));
+    for (const auto& [slot, inverse] : p.counts_) {
+      std::fill_n(memory + slot, chunk, inverse ? 1.0f / static_cast<float>(row) : static_cast<float>(row));
+    }
   }
   Context context;
   std::vector<char*> bases, saved;
@@ -76,9 +52,6 @@ void Program::run_pass(const Pass& pass, Row& row, int64_t begin, int64_t end) c
   Context& c = row.context;
   const int64_t chunk = machine_.chunk;
   c.bases = row.bases.data();
-  for (const auto& [index, op] : pass.reductions) {
-    std::fill_n(c.reductions[index], kMaxLanes, nothing(op));
-  }
   int64_t at = begin;
   for (; at + chunk <= end; at += chunk) {
     c.offset = at;
@@ -137,12 +110,7 @@ void Program::run_rows(const Space& space, char* const* data, int64_t begin, int
 }
 
 void Program::run_row(Row& row, int64_t begin, int64_t end) const {
-  const size_t chunk = static_cast<size_t>(machine_.chunk);
   for (const Pass& pass : passes_) {
-    for (const Total& t : pass.totals) {
-      const float value = total(t.op, row.context.reductions[t.index], machine_.lanes);
-      std::fill_n(row.context.scratch + t.slot, chunk, value);
-    }
     row.context.bases = row.bases.data();
     row.context.offset = 0;
     if (!pass.once.empty()) machine_.run(pass.once.data(), &row.context);

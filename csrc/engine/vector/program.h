@@ -23,7 +23,7 @@ struct Node {
   enum class Kind : uint8_t {
     kInput,     // operand a
     kConstant,  // immediate
-    kCount,     // number of elements in a row
+    kCount,     // number of elements in a row; one over it if `immediate` is negative
     kUnary,     // op(a)
     kBinary,    // op(a, b)
     kSelect,    // a != 0 ? b : c
@@ -57,17 +57,10 @@ class Program {
 
  private:
   friend class Builder;
-  struct Total {  // a reduction that ends with a pass
-    Reduce op;
-    int index;
-    int slot;
-  };
   struct Pass {
-    std::vector<Total> totals;               // of the pass before
-    std::vector<Instruction> once;           // values of the row
+    std::vector<Instruction> once;           // values of the row, from the reductions of the pass before
     std::vector<Instruction> chunk, tail;    // full values
     std::vector<int> reads, writes;          // operands of full values
-    std::vector<std::pair<int, Reduce>> reductions;
   };
   struct Row;
   void run_rows(const Space& space, char* const* data, int64_t begin, int64_t end, char* const* columns) const;
@@ -78,7 +71,7 @@ class Program {
   std::vector<Operand> operands_;
   std::vector<Pass> passes_;
   std::vector<std::pair<int, float>> constants_;  // slots that are filled once
-  std::vector<int> counts_;                       // slots that hold the length of a row
+  std::vector<std::pair<int, bool>> counts_;      // slots that hold the length of a row, or one over it
   std::vector<int> column_operands_;
   int slots_ = 0;    // chunks of scratch
   int buffers_ = 0;  // rows kept from pass to pass

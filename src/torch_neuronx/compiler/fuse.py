@@ -312,19 +312,3 @@ class Grouping:
             if unit != a and above & self._bit[a]:
                 self._above[unit] = above | both | self._bit[a]
         self.groups.remove(other)
-
-
-def computes(node: Node) -> bool:
-    trivial = (aten.expand.default, aten.clone.default, aten.alias.default, aten.detach.default)
-    return node.target is not operator.getitem and node.target not in trivial
-
-
-def worth(group: Group) -> bool:
-    """One pointwise operator alone gains nothing from being a program of its own."""
-    return sum(2 if n.target in ROWS and not _simple(n) else computes(n) for n in group.nodes) >= 2
-
-
-def _simple(node: Node) -> bool:
-    return node.target in (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default)
-
-

@@ -21,7 +21,6 @@ from torch_neuronx.compiler.fuse import (
     key,
     shape_of,
     value,
-    worth,
 )
 from torch_neuronx.compiler.vector_rules import POINTWISE, ROWS, Emitter, aten
 
@@ -89,6 +88,9 @@ class _Program:
         self.call = VectorCall(name, kernel)
         self.inner = inner
 
+    def operations(self) -> int:
+        return sum(row[0] not in ("input", "constant", "count", "store") for row in self.emit.rows)
+
     def _operand(self, node: Node) -> int:
         if node not in self.inputs:
             self.inputs.append(node)
@@ -155,14 +157,12 @@ def fuse(graph: Graph, name: str) -> tuple[Graph, int]:
     copies = _copies(graph, grouping)
     for group in grouping.groups:
         mine = copies.get(group, {})
-        if not worth(group) and not (mine and len(group.nodes) > 0):
-            continue
         try:
             program = _Program(group, position, mine, f"{name}_vector{found}")
         except (ValueError, KeyError):
             continue  # the rules do not cover it: its operators run one by one
-        if _too_narrow(group, program.inner):
-            continue
+        if program.operations() < 2 and not mine or _too_narrow(group, program.inner):
+            continue  # nothing is gained
         found += 1
         readers = [r for copy in mine for r in mine[copy]]
         unit = Unit(
@@ -207,10 +207,11 @@ def _hint_of(group: Group, dim: int) -> int:
 def _aliases(node: Node) -> Iterable[Node]:
     """Nodes whose results may be views of this one's."""
     for user in node.users:
-        if user.op == "call_function" and isinstance(user.target, torch._ops.OpOverload):
-            if any(r.alias_info is not None for r in user.target._schema.returns):
-                yield user
-                yield from _aliases(user)
+        if not isinstance(user.target, torch._ops.OpOverload) or user.target._schema.is_mutable:
+            continue
+        if any(r.alias_info is not None for r in user.target._schema.returns):
+            yield user
+            yield from _aliases(user)
 
 
 def _copies(graph: Graph, grouping: Grouping) -> dict[Group, dict[Node, list[Node]]]:

@@ -46,7 +46,12 @@ class Emitter:
         return _Reference(self.row("input", operand))
 
     def count(self) -> _Reference:
+        """How many elements a row has."""
         return _Reference(self.row("count"))
+
+    def per_count(self) -> _Reference:
+        """1 / count."""
+        return _Reference(self.row("count", immediate=-1.0))
 
 
 class _Reference(int):
@@ -121,6 +126,7 @@ def _rsub(e: Emitter, a: Any, b: Any, alpha: Number = 1) -> Any:
 
 
 POWERS: dict[float, Rule] = {
+    1.0: lambda e, x: x,
     2.0: lambda e, x: e("square", x),
     3.0: lambda e, x: e("mul", e("square", x), x),
     0.5: lambda e, x: e("sqrt", x),
@@ -273,7 +279,7 @@ def _to_copy(e: Emitter, x: Any, *, dtype: torch.dtype | None = None, **_: Any) 
 
 # --- over the last dimensions of the first tensor ---
 def _mean(e: Emitter, x: Any) -> Any:
-    return e("div", e("sum", x), e.count())
+    return e("mul", e("sum", x), e.per_count())
 
 
 @over_rows(aten.sum.dim_IntList)
@@ -299,8 +305,9 @@ def _amin(e: Emitter, x: Any, *_: Any, **__: Any) -> Any:
 def _moments(e: Emitter, x: Any, correction: Number) -> tuple[Any, Any]:
     mean = _mean(e, x)
     squares = e("sum", e("square", e("sub", x, mean)))
-    count = e.count() if correction == 0 else e("maximum", e("sub", e.count(), correction), 0.0)
-    return e("div", squares, count), mean
+    if correction == 0:
+        return e("mul", squares, e.per_count()), mean
+    return e("div", squares, e("maximum", e("sub", e.count(), correction), 0.0)), mean
 
 
 @over_rows(aten.var.correction)
@@ -345,7 +352,7 @@ def _log_softmax_backward(e: Emitter, grad: Any, y: Any, *_: Any) -> Any:
 def _layer_norm(e: Emitter, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
     mean = _mean(e, x)
     centred = e("sub", x, mean)
-    rstd = e("rsqrt", e("add", e("div", e("sum", e("square", centred)), e.count()), eps))
+    rstd = e("rsqrt", e("add", e("mul", e("sum", e("square", centred)), e.per_count()), eps))
     y = e("mul", centred, rstd)
     if weight is not None:
         y = e("mul", y, weight)
