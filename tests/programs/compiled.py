@@ -30,11 +30,11 @@ def loss(tensors: list[torch.Tensor]) -> torch.Tensor | None:
 
 def backward(outcome: Outcome) -> None:
     """Gradients of all inputs, from all results."""
-    total = loss([t for _, t in sorted(outcome.tensors().items()) if not t.is_leaf])
     try:
+        total = loss([t for _, t in sorted(outcome.tensors().items()) if not t.is_leaf])
         if total is not None:
             total.backward()
-    except RuntimeError as error:  # a saved tensor was written to
+    except RuntimeError as error:  # written to: a saved tensor, or the base of one of several views
         outcome.errors[-1] = type(error).__name__
         outcome.messages[-1] = str(error)
 
