@@ -27,9 +27,11 @@ class Launch {
   Launch& operator=(const Launch&) = delete;
   device::Work& work() { return work_; }
   void reads(const at::Tensor& t) { work_.read_bytes += touched_bytes(t); }
-  void done(const at::Tensor& out) {
-    work_.write_bytes = touched_bytes(out);
-    work_.elements = static_cast<uint64_t>(out.numel());
+  void done(const at::Tensor& out) { finish(static_cast<uint64_t>(out.numel()), 1, touched_bytes(out)); }
+  void finish(uint64_t elements, uint32_t passes, uint64_t written) {
+    work_.write_bytes = written;
+    work_.elements = elements;
+    work_.passes = passes;
     device::launch(core_, device::current_stream(core_), name_, work_);
   }
 

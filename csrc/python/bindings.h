@@ -6,5 +6,6 @@ namespace neuron::python {
 
 void bind_device(pybind11::module_& m);  // device.cpp: topology, chip, clock, trace, cost
 void bind_memory(pybind11::module_& m);  // memory.cpp: statistics, history, snapshots
+void bind_vector(pybind11::module_& m);  // vector.cpp: fused vector programs
 
 }  // namespace neuron::python

@@ -99,4 +99,5 @@ PYBIND11_MODULE(_C, m) {
   neuron::python::bind_fallback(m);
   neuron::python::bind_memory(m);
   neuron::python::bind_device(m);
+  neuron::python::bind_vector(m);
 }

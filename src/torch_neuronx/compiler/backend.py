@@ -20,7 +20,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 
 from torch_neuronx import config, neuron
-from torch_neuronx.compiler import metrics, passes
+from torch_neuronx.compiler import metrics, passes, vector_codegen
 from torch_neuronx.compiler.options import Options
 
 Compiled = Callable[..., Any]
@@ -118,12 +118,15 @@ def _compile_graph(
             )
     captured = passes.count(module.graph)
     graph = passes.simplify(module.graph)
+    programs = 0
+    if settings.fusion:
+        graph, programs = vector_codegen.fuse(graph, f"{name}_{kind}")
     runnable = GraphModule(module, graph, class_name=f"{name}_{kind}")
     if copying:
         passes.on_device(runnable)
     graph.set_codegen(torch.fx.graph._BoxedCodeGen())  # type: ignore[no-untyped-call]
     runnable.recompile()
-    row = metrics.add(metrics.GraphMetrics(name, kind, passes.count(graph), captured, time.perf_counter() - began))
+    row = metrics.add(metrics.GraphMetrics(name, kind, passes.count(graph), captured, programs, time.perf_counter() - began))
     forward = runnable.forward
 
     def run(inputs: list[Any]) -> Any:

@@ -14,6 +14,7 @@ class GraphMetrics:
     kind: str  # "forward", "backward" or "inference"
     nodes: int  # operators in the graph that runs
     captured_nodes: int  # operators before the passes
+    vector_programs: int  # of the nodes: groups of operators that run as one
     lowering_seconds: float
     calls: int = 0
 

@@ -18,16 +18,18 @@ class Options:
     strict: refuse, when compiling, a graph with an operator that would run on the CPU.
     fallback_execution: run a graph that cannot be compiled eagerly instead of raising. None: the opposite of
         TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION.
+    fusion: run groups of operators as vector programs. False: one by one, with eager's numbers to the last bit.
     """
 
     model_name: str = "graph"
     strict: bool = False
     fallback_execution: bool | None = None
+    fusion: bool = True
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None) -> Options:
         """TypeError for a value of another type, ValueError for an unknown name; both say what is allowed."""
-        types = {"model_name": str, "strict": bool, "fallback_execution": (bool, type(None))}
+        types = {"model_name": str, "strict": bool, "fallback_execution": (bool, type(None)), "fusion": bool}
         for name, value in (given or {}).items():
             if name not in types:
                 close = difflib.get_close_matches(name, types, 1)
