@@ -442,7 +442,11 @@ class Writer:
     def hook(self) -> Statement | None:
         """Hooks of autograd run on the thread of backward."""
         found = [n for n in self.live if self.tensor(n).requires_grad]
-        return Statement(f"{self.rng.choice(found)}.register_hook(lambda g: g * 2)") if found else None
+        if not found:
+            return None
+        a = self.rng.choice(found)
+        # PyTorch 2.13 crashes, on the CPU too, if the hook is the first to notice that the base of a view was written.
+        return Statement(f"{a}.grad_fn, {a}.register_hook(lambda g: g * 2)")
 
     def stream(self) -> Statement | None:
         if not self.streams or self.rng.random() < 0.2:

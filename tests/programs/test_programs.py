@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,19 +32,20 @@ def _set_up() -> Iterator[None]:
 
 
 def assert_none_differs(report: run.Report, least: int) -> None:
+    assert not report.crashes, report.crashes
     assert not report.failures, "\n\n".join(f.script for f in report.failures)
     assert report.programs - sum(report.refused.values()) >= least, report.refused
 
 
 def test_eager_programs() -> None:
-    report = run.run(0, EAGER, "eager", stop_after=3)
+    report = run.run_all(0, EAGER, "eager", stop_after=3)
     assert_none_differs(report, EAGER)
     assert report.exceptions > EAGER // 10 and report.statements > 10 * EAGER
 
 
 def test_compiled_programs() -> None:
     # Some are PyTorch's own limits (a graph break, a view of an input that needs a gradient and is written).
-    assert_none_differs(run.run(0, COMPILED, "compile", stop_after=3), COMPILED * 2 // 3)
+    assert_none_differs(run.run_all(0, COMPILED, "compile", stop_after=3), COMPILED * 2 // 3)
 
 
 # --- the test itself: a fault that is put in has to be found
@@ -132,6 +135,18 @@ def test_a_failing_program_is_made_small_and_runs_by_itself(
     assert [s.text for s in small.statements] == ["y0 = data(torch.float32, 3, (5,))", "y1 = y0 * 2"]
     text = script(small, [], set())
     assert "y1 tensor(" in run_python(text).stdout
+
+
+def dies(seed: int, end: int, mode: str, stop_after: int, at: Any, pipe: Any) -> None:
+    at.value = 7
+    if seed <= 7:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    pipe.send(run.Report(programs=end - seed))
+
+
+def test_a_program_that_kills_the_process_is_named_and_the_next_one_runs() -> None:
+    report = run.run_all(0, 20, "eager", worker=dies)
+    assert report.crashes == {7: "SIGSEGV"} and report.programs == 12
 
 
 def test_the_same_seed_is_the_same_program() -> None:
