@@ -464,7 +464,10 @@ class Writer:
     def replace_data(self) -> Statement | None:
         a = self.pick("f")
         b = self.pick("f")
-        return Statement(f"{a}.data = {b}.detach() * 2", (a,)) if a and b else None
+        # A view keeps its place in the graph of its base, which the new memory need not have: undefined in PyTorch.
+        if not a or not b or self.tensor(a)._is_view():
+            return None
+        return Statement(f"{a}.data = {b}.detach() * 2", (a,))
 
 
 def generate(seed: int, mode: str) -> tuple[Program, Outcome]:

@@ -328,7 +328,7 @@ READS: tuple[str, ...] = (
     "str({a}.flatten()[:4])",
     "torch.equal({a}, {a})",
     "int({a}.count_nonzero())",
-    "[{a}._version, {a}.is_contiguous()]",
+    "[{a}.is_contiguous(), {a}.numel()]",
 )
 
 STREAMS: tuple[str, ...] = (

@@ -99,11 +99,12 @@ def is_leaf(t: torch.Tensor) -> bool | str:
 
 
 def metadata(t: torch.Tensor, layout: bool, versions: bool) -> tuple[Any, ...]:
-    """What has to be the same. Strides of dimensions of one element say nothing, to PyTorch's own checks either."""
+    """What has to be the same. Strides of dimensions of one element say nothing, to PyTorch's own checks either, and
+    nor does where an empty tensor begins."""
     facts: tuple[Any, ...] = (t.dtype, tuple(t.shape), t.requires_grad, is_leaf(t))
     if layout:
         strides = [s for s, n in zip(t.stride(), t.shape, strict=True) if n != 1] if t.numel() else []
-        facts = (*facts, strides, t.storage_offset(), t.is_inference())
+        facts = (*facts, strides, t.storage_offset() if t.numel() else 0, t.is_inference())
     return (*facts, t._version) if versions and not t.is_inference() else facts
 
 
