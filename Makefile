@@ -1,11 +1,12 @@
 # make demo      train a small GPT on the neuron device, from a clean clone, in one command
 # make test      all tests (ARGS="tests/surface -k stream" for some)
 # make ecosystem real clients on the device: transformers, accelerate, diffusers (ARGS as for test); needs a package index
+# make sanitize  the C++ tests under the address, undefined-behaviour and thread sanitizers
 # make lint      ruff, mypy, clang-format
 # make bench     benchmarks against the CPU; make coverage writes docs/coverage.md
 # make           set up and build only
 # make clean     remove what was built; make distclean removes the virtual environments too
-.PHONY: all setup demo test ecosystem lint bench coverage docs clean distclean
+.PHONY: all setup demo test ecosystem sanitize lint bench coverage docs clean distclean
 .DELETE_ON_ERROR:
 
 PYTHON_SOURCES := src tests tools benchmarks examples
@@ -40,6 +41,9 @@ test: all
 
 ecosystem: all .venv-ecosystem/.ready
 	@.venv-ecosystem/bin/python -m pytest tests/ecosystem $(ARGS)
+
+sanitize: setup
+	@tools/sanitize.sh
 
 lint: setup
 	@$(PY) -m ruff check $(wildcard $(PYTHON_SOURCES))

@@ -31,6 +31,7 @@ class Verdict:
         0  # samples that ask for a type Trainium lacks (dtype=float64), and so do not compute in the pair's
     )
     fallbacks: dict[str, int] = dataclasses.field(default_factory=dict)
+    refused: list[str] = dataclasses.field(default_factory=list)  # why PyTorch itself does not run a sample
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, state: str, detail: str = "", sample: str = "") -> None:

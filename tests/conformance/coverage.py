@@ -1,6 +1,7 @@
 """Runs PyTorch's databases on the device and writes what became of every (operator, dtype) pair.
 
 python tests/conformance/coverage.py                       all pairs, every sample up to a cap, docs/coverage.md
+python tests/conformance/coverage.py --kinds compile       compiled; docs/compile-coverage.md
 python tests/conformance/coverage.py --size quick          what CI runs: 3 samples a variant, five dtypes
 python tests/conformance/coverage.py --show --only '^add$' --dtypes float32     one operator, verdicts on the screen
 python tests/conformance/coverage.py --update-known        rewrite known_failures.yaml from the run
@@ -24,6 +25,7 @@ from conformance import report, runner, tables
 from conformance.pool import Pool, Task
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGES = {report.DATABASES: "coverage.md", ("compile",): "compile-coverage.md"}
 FIVE = ",".join(runner.dtype_name(d) for d in tables.HARDWARE_DTYPES)
 
 
@@ -31,7 +33,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=tuple(runner.SIZES), default="full")
     parser.add_argument("--device", default="neuron", help="device under test (cpu checks the harness itself)")
-    parser.add_argument("--kinds", default=",".join(report.KINDS), help="op,error,module,optimizer,foreach,custom")
+    parser.add_argument("--kinds", default=",".join(report.DATABASES), help=f"of {','.join(report.KINDS)}")
     parser.add_argument("--dtypes", help=f"comma-separated; default: all, or {FIVE} in the quick form")
     parser.add_argument("--only", default="", help="regular expression on the entry's name")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
@@ -51,18 +53,20 @@ def main() -> int:
     args = arguments()
     kinds = {("op" if k == "error" else k) for k in args.kinds.split(",")}
     wanted = args.dtypes or (FIVE if args.size == "quick" else None)
-    chosen = runner.tasks(kinds, set(wanted.split(",")) if wanted else None)
+    chosen = runner.tasks(kinds, set(wanted.split(",")) if wanted else None, args.size)
     chosen = [t for t in chosen if t.kind in args.kinds.split(",") and re.search(args.only, t.name)]
     if not chosen:
         print("coverage: no entry matches", file=sys.stderr)
         return 2
     path = args.json or ROOT / "build" / "conformance" / f"{args.size}.json"
-    whole = not args.only and not args.dtypes and set(args.kinds.split(",")) == set(report.KINDS)
+    given = tuple(args.kinds.split(","))
+    whole = not args.only and not args.dtypes and args.size == "full" and given in PAGES
     command = "python tests/conformance/coverage.py" + ("" if args.size == "full" else f" --size {args.size}")
+    make = "make coverage" + (' ARGS="--kinds compile"' if given == ("compile",) else "")
     results = report.Results(
         {
             "device": args.device, "size": args.size, "cpu": report.cpu_name(), "torch": torch.__version__,
-            "command": "make coverage" if args.size == "full" else command, "workers": args.workers, "seconds": 0.0,
+            "command": make if args.size == "full" else command, "workers": args.workers, "seconds": 0.0,
         },
         [],
     )  # fmt: skip
@@ -75,10 +79,10 @@ def main() -> int:
     print(report.summary(results))
     if args.findings:
         args.findings.write_text(report.findings(results))
-    page = args.page or (ROOT / "docs" / "coverage.md" if whole and args.size == "full" else None)
+    page = args.page or (ROOT / "docs" / PAGES[given] if whole else None)
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(report.page(results))
+        page.write_text(report.compiled_page(results) if given == ("compile",) else report.page(results))
         print(f"coverage: wrote {page}")
     if args.update_known:
         print(f"coverage: {report.update_known(results)} entries in {report.KNOWN.name}")

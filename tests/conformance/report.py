@@ -26,7 +26,9 @@ KINDS = {
     "optimizer": "optimizers",
     "foreach": "foreach functions",
     "custom": "custom operators",
+    "compile": "operators under torch.compile",
 }
+DATABASES = tuple(kind for kind in KINDS if kind != "compile")  # what docs/coverage.md is made of
 DTYPE_ORDER = (
     ("float32", "f32"), ("bfloat16", "bf16"), ("float16", "f16"), ("int64", "i64"), ("bool", "bool"),
     ("float64", "f64"), ("int32", "i32"), ("int16", "i16"), ("int8", "i8"), ("uint8", "u8"), ("uint16", "u16"),

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
+from conformance import tables
 from conformance.compare import Counter, Verdict, one_line, where
 from conformance.pool import Task
 
 # Op databases are big: imported here, in the parent, before workers are forked.
 from torch.testing._internal import common_methods_invocations as databases  # isort: skip
-from conformance import engine, extras, modules, optimizers  # isort: skip
+from conformance import compiled, engine, extras, modules, optimizers  # isort: skip
 
 # The database wraps random operators so that they seed themselves with a constant, which would hide an operator that
 # ignores the seed, or one that draws and is not in tables.RANDOM. The engine seeds.
@@ -39,8 +40,11 @@ def ops() -> dict[str, Any]:
     return {engine.op_name(info): info for info in databases.op_db}
 
 
-def tasks(kinds: set[str], dtypes: set[str] | None) -> list[Task]:
-    """All tasks of the given kinds, in the databases' order; `dtypes` None means every one that an entry declares."""
+def tasks(kinds: set[str], dtypes: set[str] | None, size: str = "full") -> list[Task]:
+    """All tasks of the given kinds, in the databases' order; `dtypes` None means every one that an entry declares.
+
+    Compiling is dear: the full form takes the hardware's dtypes, the quick form float32 of some operators.
+    """
     found: list[Task] = []
     if "op" in kinds:
         for name, info in ops().items():
@@ -54,6 +58,12 @@ def tasks(kinds: set[str], dtypes: set[str] | None) -> list[Task]:
         found += extras.foreach_tasks()
     if "custom" in kinds:
         found += extras.custom_tasks()
+    if "compile" in kinds:
+        step, every = (
+            (compiled.QUICK_STEP, tables.HARDWARE_DTYPES[:1]) if size == "quick" else (1, tables.HARDWARE_DTYPES)
+        )
+        for name, info in list(ops().items())[::step]:
+            found += [Task("compile", name, dtype_name(d)) for d in every if d in info.dtypes]
     return [t for t in found if dtypes is None or t.dtype == "-" or t.dtype in dtypes]
 
 
@@ -88,6 +98,10 @@ class Run:
             dtype = dtype_of(task.dtype) if task.kind == "op" else torch.float32
             runner = engine.OpEngine(info, dtype, self.device, self.budget, self.counter, announce)
             return runner.variants() if task.kind == "op" else runner.error_variants()
+        if task.kind == "compile":
+            info = ops()[task.name]
+            dtype = dtype_of(task.dtype)
+            return compiled.CompiledEngine(info, dtype, self.device, self.budget, self.counter, announce).variants()
         if task.kind == "module":
             return modules.variants(task, self.device, self.budget, self.counter, announce)
         if task.kind == "optimizer":

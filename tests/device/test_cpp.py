@@ -1,4 +1,4 @@
-"""The chip layer and the thread pool by themselves: C++ tests with real threads and neither Python nor PyTorch."""
+"""The chip layer and the engine by themselves: C++ tests with real threads and neither Python nor PyTorch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*command: str) -> str:
 def built() -> Path:
     python = f"-DPython_EXECUTABLE={sys.executable}"
     run("cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", "-DNEURON_BUILD_TESTS=ON", python)
-    run("cmake", "--build", str(BUILD), "--target", "device_test", "engine_test", "--parallel", "1")
+    run("cmake", "--build", str(BUILD), "--target", "cpp_tests", "--parallel", "1")
     return BUILD
 
 
