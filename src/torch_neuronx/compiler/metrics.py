@@ -16,6 +16,7 @@ class GraphMetrics:
     captured_nodes: int  # operators before the passes
     lowering_seconds: float
     calls: int = 0
+    shapes: int = 1  # distinct shapes of its inputs so far; more than one only for a graph made for a range of shapes
 
 
 _lock = threading.Lock()
