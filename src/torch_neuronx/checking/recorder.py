@@ -25,6 +25,8 @@ class Leaf(NamedTuple):
 
     op: OpOverload
     dtypes: tuple[torch.dtype, ...]
+    data_sized: bool = False  # the size of its result depends on data
+    error: str = ""  # what it raised, where it is not implemented for these arguments
 
 
 class Program(NamedTuple):
@@ -63,6 +65,7 @@ class Recorder(TorchDispatchMode):
         """`knows`: whether the judge answers for an operator as it is, even if the device composes it of others."""
         super().__init__()
         self.total = 0
+        self.stopped: NotImplementedError | None = None  # the last error of an operator that is not implemented
         self.calls: Counter[OperatorCall] = Counter()
         self.uses: dict[tuple[torch.dtype, Place], Counter[str]] = defaultdict(Counter)
         self.programs: set[Program] = set()  # of operators outside of compiled graphs
@@ -94,7 +97,7 @@ class Recorder(TorchDispatchMode):
         # An operator that is part of itself is detach: the tensor's own copying comes back here.
         whole = native.composite(native.op_name(func)) is None or self._knows(func) or any(c.op is func for c in outer)
         if whole:
-            result = func(*args, **kwargs)
+            result = self._run(func, args, kwargs)
             programs = set(_program(func, args, kwargs, result))
         else:
             outer.append(Composition(func, set()))
@@ -108,6 +111,17 @@ class Recorder(TorchDispatchMode):
         else:
             self._see(func, args, kwargs, result, programs)
         return result
+
+    def _run(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
+        """Calls an operator as it is. That it is not implemented is a finding, and also ends the program."""
+        try:
+            return op(*args, **kwargs)
+        except NotImplementedError as error:
+            dtypes = _dtypes(list(_tensors((args, kwargs.values()))))
+            leaf = Leaf(op, dtypes, error=str(error).strip().splitlines()[0])
+            self.calls[OperatorCall(op, dtypes, frozenset([leaf]), *self._places.find()[:2])] += 1
+            self.stopped = error
+            raise
 
     def _watched(self, value: Any) -> Any:
         """A function that runs under this mode; any other value as it is."""
@@ -139,10 +153,11 @@ class Recorder(TorchDispatchMode):
             for dtype in dtypes:
                 if dtype in native.LACKING or dtype == torch.int64:
                     self.uses[dtype, place][name] += 1
-        for tag, what in _TAGS.items():
-            if tag in op.tags:
-                shapes = [str(tuple(t.shape)) for t in _tensors(result)]
-                self.data_dependent[what, place][f"{name} {', '.join(shapes)}".rstrip()] += 1
+        if any(program.leaf.data_sized for program in programs):
+            shapes = ", ".join(str(tuple(t.shape)) for t in _tensors(result))
+            self.data_dependent["size of the result depends on data", place][f"{name} {shapes}"] += 1
+        if torch.Tag.data_dependent_output in op.tags:
+            self.data_dependent["the host reads a value", place][name] += 1
         if root is not None and not isinstance(root.f_locals.get("self"), torch.fx.GraphModule):
             self._see_inputs(root)
 
@@ -154,10 +169,23 @@ class Recorder(TorchDispatchMode):
             self.inputs[id(values["self"]), type(values["self"]).__name__][shapes] = None
 
 
-_TAGS = {
-    torch.Tag.dynamic_output_shape: "size of the result depends on data",
-    torch.Tag.data_dependent_output: "the host reads a value",
-}
+def _program(op: OpOverload, args: Any, kwargs: Any, result: Any) -> Iterator[Program]:
+    """The program of an operator that reaches the device as it is; none for one on other devices."""
+    tensors = list(_tensors((args, kwargs.values(), result)))
+    if any(t.device.type == DEVICE for t in tensors):
+        arguments = (_signature(args), _signature(tuple(sorted(kwargs.items()))))
+        between = _COPIES if len({t.device.type for t in tensors}) > 1 else ()
+        leaf = Leaf(op, _dtypes(tensors), _is_data_sized(op, args))
+        yield Program(leaf, None if native.op_name(op) in between else arguments)
+
+
+def _is_data_sized(op: OpOverload, args: Any) -> bool:
+    """Whether the size of the result depends on data. Indexing by numbers has a size that is known, by masks not."""
+    if torch.Tag.dynamic_output_shape not in op.tags:
+        return False
+    if native.op_name(op) == "aten::index.Tensor":
+        return any(t.dtype in (torch.bool, torch.uint8) for t in _tensors(args[1]))
+    return True
 
 
 _COPIES = ("aten::copy_", "aten::_copy_from", "aten::_to_copy", "aten::_copy_from_and_resize")
@@ -172,15 +200,6 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (tuple, list)) or type(value).__name__ == "dict_values":
         for item in value:
             yield from _tensors(item)
-
-
-def _program(op: OpOverload, args: Any, kwargs: Any, result: Any) -> Iterator[Program]:
-    """The program of an operator that reaches the device as it is; none for one on other devices."""
-    tensors = list(_tensors((args, kwargs.values(), result)))
-    if any(t.device.type == DEVICE for t in tensors):
-        arguments = (_signature(args), _signature(tuple(sorted(kwargs.items()))))
-        between = _COPIES if len({t.device.type for t in tensors}) > 1 else ()
-        yield Program(Leaf(op, _dtypes(tensors)), None if native.op_name(op) in between else arguments)
 
 
 def _dtypes(tensors: Sequence[torch.Tensor]) -> tuple[torch.dtype, ...]:

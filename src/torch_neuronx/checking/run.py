@@ -14,7 +14,7 @@ from torch_neuronx import _C, neuron
 from torch_neuronx.checking import native
 from torch_neuronx.checking.native import Judge, Verdict
 from torch_neuronx.checking.places import short_path
-from torch_neuronx.checking.recorder import DEVICE, EXAMPLES, OperatorCall, Recorder
+from torch_neuronx.checking.recorder import DEVICE, EXAMPLES, Leaf, OperatorCall, Recorder
 from torch_neuronx.checking.report import Compilations, Graph, Memory, Operator, Report, Shapes, TypeUse
 from torch_neuronx.compiler import metrics
 from torch_neuronx.reports import fallbacks, set_fallback_policy
@@ -54,12 +54,19 @@ class Recording:
     def _verdict(self, call: OperatorCall) -> Verdict:
         """An operator is native when all that it is composed of is."""
         for leaf in sorted(call.leaves, key=str):
-            verdict = self._judge(*leaf)
+            verdict = self._leaf_verdict(leaf)
             if not verdict.native:
                 name = native.op_name(leaf.op)
                 made_of = "" if leaf.op is call.op else f"composed of {name}: "
                 return Verdict(False, made_of + verdict.reason)
         return Verdict(True)
+
+    def _leaf_verdict(self, leaf: Leaf) -> Verdict:
+        if leaf.error:
+            return Verdict(False, f"raises on the device: {leaf.error}")
+        if leaf.data_sized:
+            return Verdict(False, "the size of its result depends on data, and Trainium's programs have fixed shapes")
+        return self._judge(leaf.op, leaf.dtypes)
 
     def _operators(self) -> list[Operator]:
         calls: dict[tuple[str, tuple[torch.dtype, ...], Verdict], Counter[str]] = defaultdict(Counter)
@@ -93,7 +100,7 @@ class Recording:
             for program in self.recorder.programs
             if program.arguments is not None
             and native.is_compiled(program.leaf.op)
-            and self._judge(*program.leaf).native
+            and self._leaf_verdict(program.leaf).native
         }
         rows = metrics.get_dynamo_metrics()[self._graphs :]
         return Compilations(
@@ -109,7 +116,8 @@ class Recording:
 def recording(*, progress: Progress | None = None) -> Iterator[Recording]:
     """Records what the block does on the neuron device; `.report()` of what it gives is the `Report`.
 
-    Running out of device memory ends the block and is part of the report; other errors pass. Peaks of memory are
+    Running out of device memory, or an operator that is not implemented, ends the block and is part of the report;
+    other errors pass. Peaks of memory are
     counted from here on (`reset_peak_memory_stats`), fallbacks neither warn nor raise, and operators that run in
     threads which the block starts are reported only if they fall back to the CPU.
 
@@ -125,6 +133,9 @@ def recording(*, progress: Progress | None = None) -> Iterator[Recording]:
             neuron.synchronize()
         except torch.OutOfMemoryError as error:
             recording.out_of_memory = str(error)
+        except NotImplementedError as error:
+            if error is not recording.recorder.stopped:
+                raise
         finally:
             recording.fallbacks = _fallback_counts() - recording.fallbacks
 
@@ -150,7 +161,8 @@ def check(
         compile: run the model once more under `torch.compile(backend="neuron")`, to count its graphs.
         progress: called with the number of operators so far.
 
-    Raises what the model raises, except that running out of device memory is part of the report.
+    Raises what the model raises, except that running out of device memory and an operator that is not implemented are
+    part of the report.
     ValueError when `train` is asked for and no result can be differentiated.
     """
     if isinstance(model, torch.nn.Module):
@@ -159,7 +171,7 @@ def check(
     named = _to_device(dict(kwargs or {}))
     with recording(progress=progress) as recorded:
         _run(model, positional, named, train)
-    if compile and not recorded.out_of_memory:
+    if compile and not recorded.out_of_memory and not recorded.recorder.stopped:
         torch._dynamo.reset()
         try:
             with _fallbacks_allowed():
