@@ -84,6 +84,6 @@ except ModuleNotFoundError:  # Python 3.10
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)
 extras = project["project"]["optional-dependencies"]
-print(*project["build-system"]["requires"], *extras["test"], *extras["lint"], sep="\n")
+print(*project["build-system"]["requires"], *extras["stablehlo"], *extras["test"], *extras["lint"], sep="\n")
 PY
 "$venv" -m pip install --quiet --requirement .venv/requirements.txt
