@@ -1,7 +1,8 @@
 """PyTorch on AWS Trainium: the `neuron` device, with an emulated chip behind it.
 
 `import torch` is enough: PyTorch finds this package through the `torch.backends` entry point and loads it. Import it by
-name for what is not part of `torch.neuron`: `lower()`, `fallbacks()`, `reset_fallbacks()`, `set_fallback_policy()`, `config`.
+name for what is not part of `torch.neuron`: `check()`, `lower()`, `fallbacks()`, `reset_fallbacks()`,
+`set_fallback_policy()`, `config`.
 Every public name of `torch.neuron` can also be reached here: `torch_neuronx.synchronize is torch.neuron.synchronize`.
 
 This is an independent implementation, not AWS's package of the same name.
@@ -36,6 +37,7 @@ _register.register()
 
 if TYPE_CHECKING:
     from torch_neuronx import config
+    from torch_neuronx.checking.run import check
     from torch_neuronx.compiler.metrics import GraphMetrics, get_dynamo_metrics, reset_dynamo_metrics
     from torch_neuronx.lowering.api import Lowered, lower
     from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy
@@ -46,6 +48,7 @@ __all__ = [
     "GraphMetrics",
     "Lowered",
     "__version__",
+    "check",
     "config",
     "fallbacks",
     "get_dynamo_metrics",
@@ -60,6 +63,7 @@ __all__ = [
 _HOMES = {
     "GraphMetrics": "compiler.metrics",
     "Lowered": "lowering.api",
+    "check": "checking.run",
     "get_dynamo_metrics": "compiler.metrics",
     "lower": "lowering.api",
     "reset_dynamo_metrics": "compiler.metrics",

@@ -7,6 +7,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -27,6 +29,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 errors = Console(stderr=True, highlight=False)
+
+
+class Rule(str, Enum):
+    """What "native" means."""
+
+    lowering = "lowering"
+    engine = "engine"
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs, instead of tables.")]
 Trace = Annotated[bool, typer.Option("--traceback", help="Before an error of the program, print its whole traceback.")]
@@ -53,14 +63,16 @@ def reporting(show_traceback: bool = False) -> Iterator[None]:
     "torchneuron check --json train.py > report.json",
 )
 def check(
-    what: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A script, train.py, or a function, MODULE:FUNCTION.")
-    ],
+    what: Annotated[str, typer.Argument(metavar="TARGET", help="A script, train.py, or a function, MODULE:FUNCTION.")],
     arguments: Annotated[Optional[list[str]], typer.Argument(help="Arguments of the script.")] = None,  # noqa: UP045
     train: Annotated[bool, typer.Option("--train", help="Of a function's model: run the backward as well.")] = False,
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Of a function's model: also count its compiled graphs.")
     ] = True,
+    rule: Annotated[
+        Optional[Rule],  # noqa: UP045 - typer reads it at run time, and on Python 3.10
+        typer.Option(help="What native means; lowering, where its extra is installed, unless this says otherwise."),
+    ] = None,
     every_line: Annotated[bool, typer.Option("--all", help="Print every row of every table.")] = False,
     as_json: Json = False,
     show_traceback: Trace = False,
@@ -84,9 +96,9 @@ def check(
         # The program's own output must not end up in the middle of the JSON.
         with redirect_stdout(sys.stderr) if as_json else nullcontext(), ticking(errors, f"checking {what}") as ticker:
             if named.function:
-                report = _check_function(named, train, compiled, ticker)
+                report = _check_function(named, train, compiled, rule and rule.value, ticker)
             else:
-                report = _check_script(named, arguments or [], ticker)
+                report = _check_script(named, arguments or [], rule and rule.value, ticker)
         if as_json:
             print(json.dumps(report.to_dict(), indent=2))
         else:
@@ -98,10 +110,10 @@ def check(
     raise typer.Exit(0 if report.ok else 1)
 
 
-def _check_script(named: target.Target, arguments: list[str], ticker: Ticker) -> Report:
+def _check_script(named: target.Target, arguments: list[str], rule: Any, ticker: Ticker) -> Report:
     from torch_neuronx import checking
 
-    with checking.recording(progress=ticker) as recorded:
+    with checking.recording(rule=rule, progress=ticker) as recorded:
         try:
             target.run_script(named.module, arguments)
         except KeyboardInterrupt:
@@ -109,11 +121,11 @@ def _check_script(named: target.Target, arguments: list[str], ticker: Ticker) ->
     return recorded.report()
 
 
-def _check_function(named: target.Target, train: bool, compiled: bool, ticker: Ticker) -> Report:
+def _check_function(named: target.Target, train: bool, compiled: bool, rule: Any, ticker: Ticker) -> Report:
     from torch_neuronx import checking
 
     function = target.load_function(named)
-    with checking.recording(progress=ticker) as recorded, target.naming_errors(str(named), named.module):
+    with checking.recording(rule=rule, progress=ticker) as recorded, target.naming_errors(str(named), named.module):
         result = function()
     case = target.case(result)
     if case is None:
@@ -124,7 +136,9 @@ def _check_function(named: target.Target, train: bool, compiled: bool, ticker: T
             )
         return report
     with target.naming_errors(str(named), named.module):
-        return checking.check(case.model, case.args, case.kwargs, train=train, compile=compiled, progress=ticker)
+        return checking.check(
+            case.model, case.args, case.kwargs, train=train, compile=compiled, rule=rule, progress=ticker
+        )
 
 
 def _kind(value: Any) -> str:
@@ -136,6 +150,38 @@ def _nothing_ran(what: str, report: Report) -> str:
         f"{what}: {report.verdict}. Move the model and its inputs with .to('neuron'), or take the device from "
         "torch.accelerator.current_accelerator(), which is neuron here."
     )
+
+
+@app.command(
+    epilog="[bold]Examples[/bold]\n\ntorchneuron lower models.py:small -o small.mlir  [dim]# text[/dim]\n\n"
+    "torchneuron lower --backward models.py:small -o small.mlirbc  [dim]# portable bytecode[/dim]\n\n"
+    "torchneuron lower models.py:small -o small.hlo.pb  [dim]# what neuronx-cc reads[/dim]\n\n"
+    "torchneuron lower --target trn3 models.py:small -o small.neff  [dim]# calls neuronx-cc[/dim]",
+)
+def lower(
+    what: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that returns (model, args).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .mlir, .mlirbc, .pb or .neff.")],
+    backward: Annotated[
+        bool, typer.Option("--backward", help="Forward and backward; the model returns a loss.")
+    ] = False,
+    chip: Annotated[Optional[str], typer.Option("--target", help="Of a .neff: trn2 or trn3.")] = None,  # noqa: UP045
+    lnc: Annotated[Optional[int], typer.Option(help="Of a .neff: physical cores in a logical one.")] = None,  # noqa: UP045
+    show_traceback: Trace = False,
+) -> None:
+    """Write a model as StableHLO, or as what neuronx-cc makes of it.
+
+    The ending of FILE says what is written: text (.mlir), portable bytecode (.mlirbc), XLA's HLO (.pb) or a NEFF
+    (.neff), for which neuronx-cc must be installed. That last step has not been tried on Trainium.
+    """
+    from torchneuron import lowering
+
+    with reporting(show_traceback):
+        lowering.check_output(output, chip, lnc)
+        named = target.parse(what)
+        if not named.function:
+            raise CommandError(f"{what} is a script; lowering needs MODULE:FUNCTION. {target.PROTOCOL}.")
+        with ticking(errors, f"lowering {what}"):
+            print(lowering.write(named, output, backward, chip, lnc))
 
 
 @app.command(

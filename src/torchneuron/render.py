@@ -23,7 +23,9 @@ def check(console: Console, report: Report, every_row: bool = False) -> None:
     operators = [_operator_row(operator) for operator in report.operators]
     kept = None if limit is None else max(limit, len(report.not_native))
     _table(console, "Operators", ("operator", "types", "calls", "on Trainium", "where"), operators, kept)
-    types = [(use.dtype, use.place, f"{use.calls:,}", ", ".join(map(_short, use.operators[:3]))) for use in report.types]
+    types = [
+        (use.dtype, use.place, f"{use.calls:,}", ", ".join(map(_short, use.operators[:3]))) for use in report.types
+    ]
     _table(console, "64-bit and complex types", ("type", "where", "calls", "operators"), types, limit)
     shapes = [(row.what, row.place, f"{row.count:,}", "; ".join(map(_short, row.examples))) for row in report.shapes]
     _table(console, "Shapes that vary, values that are read", ("what", "where", "count", "examples"), shapes, limit)
@@ -69,10 +71,12 @@ def _compilations(console: Console, found: Compilations) -> None:
 
 
 def topology(console: Console, facts: dict[str, Any]) -> None:
+    chip = f"{facts['physical_cores_per_chip']} physical cores and {size(facts['hbm_bytes_per_chip'])} of HBM each"
     console.print(
-        f"{facts['instance']}: {facts['chips']} x {facts['chip']}, {facts['physical_cores_per_chip']} physical cores and "
-        f"{size(facts['hbm_bytes_per_chip'])} a chip, LNC {facts['lnc']}, {facts['logical_cores']} logical cores",
+        f"{facts['instance']}: {facts['chips']} x {facts['chip']}, {chip}; "
+        f"{facts['logical_cores']} logical cores of {facts['lnc']}",
         highlight=False,
+        soft_wrap=True,
     )
     rows = [
         (
@@ -106,6 +110,11 @@ def size(count: int) -> str:
             return f"{number:.4g} {unit}"
         number /= 1024
     raise AssertionError("not reached")
+
+
+def _names(operators: Sequence[str]) -> str:
+    more = ", ..." if len(operators) > 3 else ""
+    return ", ".join(map(_short, operators[:3])) + more
 
 
 def _short(name: str) -> str:

@@ -161,7 +161,11 @@ def dit() -> Case:
         num_attention_heads=2, attention_head_dim=8, in_channels=4, num_layers=2, sample_size=8, patch_size=2,
         num_embeds_ada_norm=10, out_channels=8,
     )  # fmt: skip
-    return model.eval(), (torch.randn(2, 4, 8, 8),), {"timestep": torch.tensor([3, 7]), "class_labels": torch.tensor([1, 2])}
+    return (
+        model.eval(),
+        (torch.randn(2, 4, 8, 8),),
+        {"timestep": torch.tensor([3, 7]), "class_labels": torch.tensor([1, 2])},
+    )
 
 
 def flux() -> Case:
@@ -214,33 +218,108 @@ def mixtral_eager() -> Case:
 
 def deepseek() -> Case:
     sizes = {
-        "num_key_value_heads": 4, "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
-        "v_head_dim": 8, "first_k_dense_replace": 2, "n_routed_experts": 4, "moe_intermediate_size": 16,
+        "num_key_value_heads": 4,
+        "kv_lora_rank": 8,
+        "q_lora_rank": 8,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 8,
+        "first_k_dense_replace": 2,
+        "n_routed_experts": 4,
+        "moe_intermediate_size": 16,
     }
     return of("DeepseekV2ForCausalLM", "DeepseekV2Config", {"input_ids": text()}, **TOKENS, **NARROW, **sizes)
 
 
 def llama4() -> Case:
-    sizes = {"num_key_value_heads": 2, "head_dim": 8, "intermediate_size_mlp": 64, "moe_layers": [], "attn_temperature_tuning": False}
+    sizes = {
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "intermediate_size_mlp": 64,
+        "moe_layers": [],
+        "attn_temperature_tuning": False,
+    }
     return of("Llama4ForCausalLM", "Llama4TextConfig", {"input_ids": text()}, **TOKENS, **NARROW, **sizes)
 
 
 def vit_mae() -> Case:
-    sizes = {"image_size": 16, "patch_size": 4, "decoder_hidden_size": 16, "decoder_num_attention_heads": 2, "decoder_num_hidden_layers": 1, "decoder_intermediate_size": 32}
+    sizes = {
+        "image_size": 16,
+        "patch_size": 4,
+        "decoder_hidden_size": 16,
+        "decoder_num_attention_heads": 2,
+        "decoder_num_hidden_layers": 1,
+        "decoder_intermediate_size": 32,
+    }
     return of("ViTMAEForPreTraining", "ViTMAEConfig", {"pixel_values": torch.randn(2, 3, 16, 16)}, **NARROW, **sizes)
 
 
 def rt_detr() -> Case:
-    backbone = transformers.RTDetrResNetConfig(embedding_size=8, hidden_sizes=[8, 16, 16, 16], depths=[1, 1, 1, 1], layer_type="basic", out_features=["stage2", "stage3", "stage4"])
-    sizes = {"backbone_config": backbone, "encoder_in_channels": [16, 16, 16], "encoder_hidden_dim": 16, "d_model": 16, "num_queries": 6, "num_denoising": 0,
-      "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_in_channels": [16,16,16], "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "anchor_image_size": None, "use_pretrained_backbone": False}
+    backbone = transformers.RTDetrResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 16, 16, 16],
+        depths=[1, 1, 1, 1],
+        layer_type="basic",
+        out_features=["stage2", "stage3", "stage4"],
+    )
+    sizes = {
+        "backbone_config": backbone,
+        "encoder_in_channels": [16, 16, 16],
+        "encoder_hidden_dim": 16,
+        "d_model": 16,
+        "num_queries": 6,
+        "num_denoising": 0,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "decoder_in_channels": [16, 16, 16],
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "anchor_image_size": None,
+        "use_pretrained_backbone": False,
+    }
     return of("RTDetrForObjectDetection", "RTDetrConfig", {"pixel_values": torch.randn(1, 3, 64, 64)}, **sizes)
 
+
 def udop() -> Case:
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4, "image_size": 16, "patch_size": 8, "decoder_start_token_id": 0, "max_2d_position_embeddings": 64}
-    return of("UdopForConditionalGeneration", "UdopConfig", {"input_ids": text(), "bbox": torch.rand(2,12,4).clamp(0,1), "pixel_values": torch.randn(2,3,16,16), "labels": text(length=4)}, vocab_size=96, **sizes)
+    sizes = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 1,
+        "num_heads": 4,
+        "image_size": 16,
+        "patch_size": 8,
+        "decoder_start_token_id": 0,
+        "max_2d_position_embeddings": 64,
+    }
+    return of(
+        "UdopForConditionalGeneration",
+        "UdopConfig",
+        {
+            "input_ids": text(),
+            "bbox": torch.rand(2, 12, 4).clamp(0, 1),
+            "pixel_values": torch.randn(2, 3, 16, 16),
+            "labels": text(length=4),
+        },
+        vocab_size=96,
+        **sizes,
+    )
+
 
 def qwen3_next() -> Case:
-    sizes = {"num_key_value_heads": 2, "head_dim": 8, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "mlp_only_layers": [0, 1],
-    "layer_types": ["linear_attention", "full_attention"]}
+    sizes = {
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 16,
+        "mlp_only_layers": [0, 1],
+        "layer_types": ["linear_attention", "full_attention"],
+    }
     return of("Qwen3NextForCausalLM", "Qwen3NextConfig", {"input_ids": text()}, **TOKENS, **NARROW, **sizes)

@@ -1,21 +1,24 @@
 """Whether Trainium would run an operator itself.
 
-Everything that asks this question asks a `Judge`: one function of an operator and the types of its tensors.
+Everything that asks this question asks a `Judge`. There are two: `LOWERING` is the one that counts, "it can be given to
+Trainium's compiler"; `ENGINE` is what the emulated device does, and needs nothing installed.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch._ops import OpOverload
 
 from torch_neuronx import _C
+from torch_neuronx.checking.calls import LACKING, Leaf, Number, Program, TensorLike, example
 from torch_neuronx.chips import cost
 
-LACKING = (torch.float64, torch.complex32, torch.complex64, torch.complex128)
+Rule = Literal["lowering", "engine"]
 _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
@@ -26,24 +29,22 @@ class Verdict(NamedTuple):
     reason: str = ""
 
 
-Judge = Callable[[OpOverload, tuple[torch.dtype, ...]], Verdict]
+class Judge(NamedTuple):
+    """`decide` answers for one call; `knows` says whether it answers for an operator without looking into it."""
+
+    rule: Rule
+    decide: Callable[[Program], Verdict]
+    knows: Callable[[OpOverload], bool]
 
 
-def by_engine(op: OpOverload, dtypes: tuple[torch.dtype, ...]) -> Verdict:
-    """The emulated device's own rule: it has a kernel, and computes in no type that the chip lacks.
-
-    `dtypes` are those of the operator's tensors with dimensions, arguments and results: a number without dimensions
-    is a scalar of the host. Data of any type may be moved.
-    """
-    name = op_name(op)
-    if op.is_view:
-        return Verdict(True)
-    if not has_kernel(name):
-        return Verdict(False, "no native kernel: it runs on the CPU")
-    lacking = [dtype for dtype in dtypes if dtype in LACKING]
-    if lacking and kinds().get(name, "vector") not in ("none", "move", "host_copy"):
-        return Verdict(False, f"computes in {type_name(lacking[0])}, which Trainium lacks")
-    return Verdict(True)
+def judge(rule: Rule | None = None) -> Judge:
+    """The judge of a rule; by default "lowering" where its extra is installed. ValueError for another word."""
+    if rule is None:
+        rule = "lowering" if importlib.util.find_spec("jaxlib") is not None else "engine"
+    judges: dict[str, Judge] = {"lowering": LOWERING, "engine": ENGINE}
+    if rule not in judges:
+        raise ValueError(f"rule {rule!r} is not one of {', '.join(judges)}")
+    return judges[rule]
 
 
 def op_name(op: OpOverload) -> str:
@@ -55,6 +56,50 @@ def type_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+# --- what holds under both rules --------------------------------------------------------------------------------------
+def _common(program: Program) -> Verdict | None:
+    """None: the rule decides."""
+    leaf = program.leaf
+    if leaf.error:
+        return Verdict(False, f"raises on the device: {leaf.error}")
+    if leaf.data_sized:
+        return Verdict(False, "the size of its result depends on data, and Trainium's programs have fixed shapes")
+    if program.arguments is None or not computes(leaf.op):
+        return Verdict(True)
+    return None
+
+
+@functools.cache
+def computes(op: OpOverload) -> bool:
+    """Whether an operator asks the chip for work: not allocations, questions, or reading a value on the host."""
+    tensors = any("Tensor" in str(returned.type) for returned in op._schema.returns)
+    if not tensors and not op._schema.is_mutable:
+        return False
+    return op.is_view or kinds().get(op_name(op), "vector") not in ("none", "host_copy")
+
+
+def is_compiled(op: OpOverload) -> bool:
+    """Whether Trainium compiles a program for an eager call: a view only says how to read what is there."""
+    return computes(op) and not op.is_view
+
+
+# --- the emulated device's own rule -----------------------------------------------------------------------------------
+def _by_engine(program: Program) -> Verdict:
+    """It has a kernel, and computes in no type that the chip lacks. Data of any type may be moved."""
+    common = _common(program)
+    if common is not None:
+        return common
+    op, name = program.leaf.op, op_name(program.leaf.op)
+    if op.is_view:
+        return Verdict(True)
+    if not has_kernel(name):
+        return Verdict(False, "no native kernel: it runs on the CPU")
+    lacking = [dtype for dtype in program.leaf.dtypes if dtype in LACKING]
+    if lacking and kinds().get(name, "vector") != "move":
+        return Verdict(False, f"computes in {type_name(lacking[0])}, which Trainium lacks")
+    return Verdict(True)
+
+
 @functools.cache
 def has_kernel(name: str) -> bool:
     """Whether the device has a kernel of its own for the operator."""
@@ -64,7 +109,7 @@ def has_kernel(name: str) -> bool:
 
 @functools.cache
 def composite(name: str) -> torch._C.DispatchKey | None:
-    """The kernel that composes the operator of others, for one that the device has no kernel for; None: there is none."""
+    """The kernel that composes an operator of others, where the device has none for it; None where there is none."""
     if has_kernel(name):
         return None
     for key in _COMPOSITE:
@@ -79,6 +124,83 @@ def kinds() -> dict[str, cost.Kind]:
     return {name: cost.KINDS[kind] for name, _, kind in _C._native_ops()}
 
 
-def is_compiled(op: OpOverload) -> bool:
-    """Whether Trainium compiles a program for the operator: not for views and allocations, nor for copies to the host."""
-    return not op.is_view and kinds().get(op_name(op), "vector") not in ("none", "host_copy")
+ENGINE = Judge("engine", _by_engine, lambda op: False)
+
+
+# --- the rule that counts ---------------------------------------------------------------------------------------------
+_decided: dict[Leaf, Verdict] = {}
+
+
+def _by_lowering(program: Program) -> Verdict:
+    """It has a lowering to StableHLO, or a decomposition that was lowered as a trial, for the types of the call."""
+    common = _common(program)
+    if common is not None:
+        return common
+    if program.leaf not in _decided:
+        _decided[program.leaf] = _lowers(program)
+    return _decided[program.leaf]
+
+
+def _lowers(program: Program) -> Verdict:
+    from torch_neuronx.lowering import errors, registry
+
+    leaf = program.leaf
+    lacking = [dtype for dtype in leaf.dtypes if dtype in LACKING and dtype != torch.complex64]
+    if lacking:
+        return Verdict(False, f"{type_name(lacking[0])}, which Trainium lacks")
+    support = registry.support(leaf.op, leaf.dtypes)
+    if not support.native:
+        return Verdict(False, support.reason)
+    try:
+        _try(program)
+    except errors.TraceError:
+        pass  # an operator of the device alone: its entry in the table is what there is
+    except errors.LoweringError as error:
+        return Verdict(False, _first_sentence(str(error)))
+    return Verdict(True)
+
+
+def _try(program: Program) -> None:
+    """Lowers the one call, with its types and shapes."""
+    from torch_neuronx.lowering import api
+
+    args, kwargs = program.arguments
+    tensors: list[torch.Tensor] = []
+
+    def build(value: Any) -> Any:
+        if isinstance(value, tuple) and not isinstance(value, (TensorLike, Number)):
+            return [build(item) for item in value]
+        made = example(value)
+        if isinstance(made, torch.Tensor):
+            tensors.append(made)
+            return len(tensors) - 1, made
+        return made
+
+    given = [build(value) for value in args], {name: build(value) for name, value in kwargs}
+
+    def place(value: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+        if isinstance(value, tuple):
+            return inputs[value[0]]
+        return [place(item, inputs) for item in value] if isinstance(value, list) else value
+
+    def call(*inputs: torch.Tensor) -> Any:
+        return program.leaf.op(
+            *(place(value, inputs) for value in given[0]),
+            **{name: place(value, inputs) for name, value in given[1].items()},
+        )
+
+    api.lower(call, tensors, name=op_name(program.leaf.op))
+
+
+def _knows_lowering(op: OpOverload) -> bool:
+    from torch_neuronx.lowering import registry
+
+    return registry.support(op).kind in ("lowering", "decomposition")
+
+
+def _first_sentence(text: str) -> str:
+    """Without the list of types that could be used instead."""
+    return text.partition(". ")[0].partition(": use one of")[0].rstrip(".")
+
+
+LOWERING = Judge("lowering", _by_lowering, functools.cache(_knows_lowering))

@@ -16,7 +16,9 @@ _RUNNER = os.path.join(_HERE, "run.py")
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__))
 _SITE_PACKAGES = tuple(sysconfig.get_paths()[key] + os.sep for key in ("purelib", "platlib"))
 # Code of these folders is never the program's own.
-_LIBRARIES = tuple(folder + os.sep for folder in (os.path.dirname(os.path.abspath(torch.__file__)), os.path.dirname(_HERE)))
+_LIBRARIES = tuple(
+    folder + os.sep for folder in (os.path.dirname(os.path.abspath(torch.__file__)), os.path.dirname(_HERE))
+)
 _GENERATED = "<eval_with_key>"  # torch.fx names what it generates so
 _MODULE_CALL = torch.nn.Module._call_impl.__code__
 

@@ -14,26 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_neuronx.checking import native
+from torch_neuronx.checking.calls import LACKING, Leaf, Program, dtypes_of, signature, tensors_in
 from torch_neuronx.checking.places import Place, Places
 
 DEVICE = "neuron"
 EXAMPLES = 4  # shapes that are kept of each place, to be shown
-
-
-class Leaf(NamedTuple):
-    """One operator as the device gets it."""
-
-    op: OpOverload
-    dtypes: tuple[torch.dtype, ...]
-    data_sized: bool = False  # the size of its result depends on data
-    error: str = ""  # what it raised, where it is not implemented for these arguments
-
-
-class Program(NamedTuple):
-    """What Trainium compiles for one operator: one program for each set of shapes, types and other arguments."""
-
-    leaf: Leaf
-    arguments: Any  # None: a copy from or to the host, for which nothing is compiled
 
 
 class Composition(NamedTuple):
@@ -53,7 +38,7 @@ class OperatorCall(NamedTuple):
     compiled: bool
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the operators that run on the device while it is active, of this thread and of its backward passes.
 
     Tensors themselves are not kept: memory use is that of the program.
@@ -63,12 +48,13 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, knows: Callable[[OpOverload], bool], progress: Callable[[int], None] | None = None) -> None:
         """`knows`: whether the judge answers for an operator as it is, even if the device composes it of others."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
         self.stopped: NotImplementedError | None = None  # the last error of an operator that is not implemented
         self.calls: Counter[OperatorCall] = Counter()
         self.uses: dict[tuple[torch.dtype, Place], Counter[str]] = defaultdict(Counter)
         self.programs: set[Program] = set()  # of operators outside of compiled graphs
+        self.examples: dict[Leaf, Program] = {}  # one call of each
         self.data_dependent: dict[tuple[str, Place], Counter[str]] = defaultdict(Counter)
         self.inputs: dict[tuple[int, str], dict[tuple[Any, ...], None]] = defaultdict(dict)  # of the outermost modules
         self.elsewhere: Counter[str] = Counter()  # operators on other devices
@@ -117,8 +103,9 @@ class Recorder(TorchDispatchMode):
         try:
             return op(*args, **kwargs)
         except NotImplementedError as error:
-            dtypes = _dtypes(list(_tensors((args, kwargs.values()))))
+            dtypes = dtypes_of(list(tensors_in((args, list(kwargs.values())))))
             leaf = Leaf(op, dtypes, error=str(error).strip().splitlines()[0])
+            self.examples.setdefault(leaf, Program(leaf, None))
             self.calls[OperatorCall(op, dtypes, frozenset([leaf]), *self._places.find()[:2])] += 1
             self.stopped = error
             raise
@@ -135,7 +122,7 @@ class Recorder(TorchDispatchMode):
 
     def _see(self, op: OpOverload, args: Any, kwargs: Any, result: Any, programs: set[Program]) -> None:
         """An operator that the program called."""
-        tensors = list(_tensors((args, kwargs.values(), result)))
+        tensors = list(tensors_in((args, list(kwargs.values()), result)))
         kinds = {t.device.type for t in tensors}
         if DEVICE not in kinds:
             self.elsewhere.update(kinds)
@@ -144,17 +131,19 @@ class Recorder(TorchDispatchMode):
         if self._progress is not None:
             self._progress(self.total)
         place, compiled, root = self._places.find()
-        dtypes = _dtypes(tensors)
+        dtypes = dtypes_of(tensors)
         self.calls[OperatorCall(op, dtypes, frozenset(p.leaf for p in programs), place, compiled)] += 1
+        for program in programs:
+            self.examples.setdefault(program.leaf, program)
         if not compiled:
             self.programs |= programs
         name = native.op_name(op)
         if not op.is_view:
             for dtype in dtypes:
-                if dtype in native.LACKING or dtype == torch.int64:
+                if dtype in LACKING or dtype == torch.int64:
                     self.uses[dtype, place][name] += 1
         if any(program.leaf.data_sized for program in programs):
-            shapes = ", ".join(str(tuple(t.shape)) for t in _tensors(result))
+            shapes = ", ".join(str(tuple(t.shape)) for t in tensors_in(result))
             self.data_dependent["size of the result depends on data", place][f"{name} {shapes}"] += 1
         if torch.Tag.data_dependent_output in op.tags:
             self.data_dependent["the host reads a value", place][name] += 1
@@ -164,18 +153,18 @@ class Recorder(TorchDispatchMode):
     def _see_inputs(self, root: FrameType) -> None:
         """The shapes that the outermost module was called with."""
         values = root.f_locals
-        shapes = tuple(tuple(t.shape) for t in _tensors((values.get("args", ()), values.get("kwargs", {}))))
+        shapes = tuple(tuple(t.shape) for t in tensors_in((values.get("args", ()), values.get("kwargs", {}))))
         if shapes:
             self.inputs[id(values["self"]), type(values["self"]).__name__][shapes] = None
 
 
 def _program(op: OpOverload, args: Any, kwargs: Any, result: Any) -> Iterator[Program]:
     """The program of an operator that reaches the device as it is; none for one on other devices."""
-    tensors = list(_tensors((args, kwargs.values(), result)))
+    tensors = list(tensors_in((args, list(kwargs.values()), result)))
     if any(t.device.type == DEVICE for t in tensors):
-        arguments = (_signature(args), _signature(tuple(sorted(kwargs.items()))))
+        arguments = (signature(args), signature(tuple(sorted(kwargs.items()))))
         between = _COPIES if len({t.device.type for t in tensors}) > 1 else ()
-        leaf = Leaf(op, _dtypes(tensors), _is_data_sized(op, args))
+        leaf = Leaf(op, dtypes_of(tensors), _is_data_sized(op, args))
         yield Program(leaf, None if native.op_name(op) in between else arguments)
 
 
@@ -184,38 +173,8 @@ def _is_data_sized(op: OpOverload, args: Any) -> bool:
     if torch.Tag.dynamic_output_shape not in op.tags:
         return False
     if native.op_name(op) == "aten::index.Tensor":
-        return any(t.dtype in (torch.bool, torch.uint8) for t in _tensors(args[1]))
+        return any(t.dtype in (torch.bool, torch.uint8) for t in tensors_in(args[1]))
     return True
 
 
 _COPIES = ("aten::copy_", "aten::_copy_from", "aten::_to_copy", "aten::_copy_from_and_resize")
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested sequences and mappings."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, (tuple, list)) or type(value).__name__ == "dict_values":
-        for item in value:
-            yield from _tensors(item)
-
-
-def _dtypes(tensors: Sequence[torch.Tensor]) -> tuple[torch.dtype, ...]:
-    """The types of a call, in order of appearance. A float64 or complex number without dimensions is the host's."""
-    seen = dict.fromkeys(t.dtype for t in tensors if t.dim() > 0 or t.dtype not in native.LACKING)
-    return tuple(seen)
-
-
-def _signature(value: Any) -> Any:
-    """What a compiled program is made for: types and shapes of tensors, and everything that is not a tensor."""
-    if isinstance(value, torch.Tensor):
-        return (value.dtype, tuple(value.shape))
-    if isinstance(value, (tuple, list)):
-        return tuple(_signature(item) for item in value)
-    if isinstance(value, (bool, int, float, complex)):
-        return repr(value)  # 1, 1.0 and True are equal, and make different programs
-    if isinstance(value, torch.Generator):
-        return "generator"
-    return value

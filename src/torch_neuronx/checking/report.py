@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+NAMES = 4  # operators that the verdict's sentence names
 SCHEMA = 1  # of to_dict(); raised when a field is taken away or changes its meaning
 
 
@@ -116,8 +117,10 @@ class Report:
         if self.ok:
             return f"runs on {self.chip}: all {calls:,} operator calls are native"
         bad = sum(operator.calls for operator in self.not_native)
-        names = ", ".join(dict.fromkeys(operator.name for operator in self.not_native))
-        return f"does not run on {self.chip}: {bad:,} of {calls:,} operator calls are not native ({names})"
+        names = list(dict.fromkeys(operator.name for operator in self.not_native))
+        more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+        listed = ", ".join(names[:NAMES]) + more
+        return f"does not run on {self.chip}: {bad:,} of {calls:,} operator calls are not native ({listed})"
 
     def to_dict(self) -> dict[str, Any]:
         """The whole report as plain values, ready for JSON. Bytes and counts are integers."""
@@ -127,6 +130,7 @@ class Report:
         return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, **plain}
 
     def __str__(self) -> str:
+        """The verdict, and a line for each operator that is not native."""
         lines = [self.verdict]
         lines += [
             f"  {operator.name} [{', '.join(operator.dtypes)}] x {operator.calls:,}: {operator.reason}"

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from torch_neuronx import _C, neuron
 from torch_neuronx.checking import native
-from torch_neuronx.checking.native import Judge, Verdict
+from torch_neuronx.checking.calls import LACKING
+from torch_neuronx.checking.native import Judge, Rule, Verdict
 from torch_neuronx.checking.places import short_path
-from torch_neuronx.checking.recorder import DEVICE, EXAMPLES, Leaf, OperatorCall, Recorder
+from torch_neuronx.checking.recorder import DEVICE, EXAMPLES, OperatorCall, Recorder
 from torch_neuronx.checking.report import Compilations, Graph, Memory, Operator, Report, Shapes, TypeUse
 from torch_neuronx.compiler import metrics
 from torch_neuronx.reports import fallbacks, set_fallback_policy
@@ -25,11 +25,11 @@ Progress = Callable[[int], None]
 class Recording:
     """What `recording()` gives: `report()` is complete once its block has ended."""
 
-    def __init__(self, judge: Judge, knows: Callable[[OpOverload], bool], rule: str, progress: Progress | None) -> None:
-        self.recorder = Recorder(knows, progress)
+    def __init__(self, judge: Judge, progress: Progress | None) -> None:
+        self.recorder = Recorder(judge.knows, progress)
         self.not_captured = ""
         self.out_of_memory = ""
-        self._judge, self._rule = judge, rule
+        self._judge = judge
         self._graphs = len(metrics.get_dynamo_metrics())
         self.fallbacks = _fallback_counts()  # before; `recording` makes it the difference
         self._breaks, self._recompiles = _graph_breaks(), _recompilations()
@@ -41,7 +41,7 @@ class Recording:
         recorder = self.recorder
         return Report(
             chip=_C.topology()["chip"],
-            rule=self._rule,
+            rule=self._judge.rule,
             operators=tuple(self._operators()),
             types=tuple(_type_uses(recorder)),
             shapes=tuple(_shapes(recorder)),
@@ -54,19 +54,12 @@ class Recording:
     def _verdict(self, call: OperatorCall) -> Verdict:
         """An operator is native when all that it is composed of is."""
         for leaf in sorted(call.leaves, key=str):
-            verdict = self._leaf_verdict(leaf)
+            verdict = self._judge.decide(self.recorder.examples[leaf])
             if not verdict.native:
                 name = native.op_name(leaf.op)
                 made_of = "" if leaf.op is call.op else f"composed of {name}: "
                 return Verdict(False, made_of + verdict.reason)
         return Verdict(True)
-
-    def _leaf_verdict(self, leaf: Leaf) -> Verdict:
-        if leaf.error:
-            return Verdict(False, f"raises on the device: {leaf.error}")
-        if leaf.data_sized:
-            return Verdict(False, "the size of its result depends on data, and Trainium's programs have fixed shapes")
-        return self._judge(leaf.op, leaf.dtypes)
 
     def _operators(self) -> list[Operator]:
         calls: dict[tuple[str, tuple[torch.dtype, ...], Verdict], Counter[str]] = defaultdict(Counter)
@@ -100,20 +93,20 @@ class Recording:
             for program in self.recorder.programs
             if program.arguments is not None
             and native.is_compiled(program.leaf.op)
-            and self._leaf_verdict(program.leaf).native
+            and self._judge.decide(program).native
         }
         rows = metrics.get_dynamo_metrics()[self._graphs :]
         return Compilations(
             eager=len(programs),
             graphs=tuple(Graph(name=r.name, kind=r.kind, operators=r.nodes, shapes=r.shapes) for r in rows),
-            graph_breaks=tuple((_graph_breaks() - self._breaks).elements()),
-            recompilations=tuple((_recompilations() - self._recompiles).elements()),
+            graph_breaks=tuple(_told(_graph_breaks() - self._breaks)),
+            recompilations=tuple(_told(_recompilations() - self._recompiles)),
             not_captured=self.not_captured,
         )
 
 
 @contextlib.contextmanager
-def recording(*, progress: Progress | None = None) -> Iterator[Recording]:
+def recording(*, rule: Rule | None = None, progress: Progress | None = None) -> Iterator[Recording]:
     """Records what the block does on the neuron device; `.report()` of what it gives is the `Report`.
 
     Running out of device memory, or an operator that is not implemented, ends the block and is part of the report;
@@ -122,11 +115,13 @@ def recording(*, progress: Progress | None = None) -> Iterator[Recording]:
     threads which the block starts are reported only if they fall back to the CPU.
 
     Args:
+        rule: what "native" means: "lowering", that an operator can be given to Trainium's compiler, or "engine", that
+            the emulated device has a kernel for it. None: "lowering" where the extra `stablehlo` is installed.
         progress: called with the number of operators so far, after each.
     """
-    judge, knows, rule = native.by_engine, _knows_none, "engine"
+    judge = native.judge(rule)
     with _fallbacks_allowed():
-        recording = Recording(judge, knows, rule, progress)
+        recording = Recording(judge, progress)
         try:
             with recording.recorder:
                 yield recording
@@ -147,6 +142,7 @@ def check(
     *,
     train: bool = False,
     compile: bool = True,
+    rule: Rule | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Runs a model on the neuron device and reports what of it would not run on Trainium.
@@ -159,7 +155,7 @@ def check(
         train: also run the backward, of the result's `loss` where it has one and else of the mean of its floating
             point tensors. Otherwise the model runs without gradients.
         compile: run the model once more under `torch.compile(backend="neuron")`, to count its graphs.
-        progress: called with the number of operators so far.
+        rule, progress: as for `recording`.
 
     Raises what the model raises, except that running out of device memory and an operator that is not implemented are
     part of the report.
@@ -169,15 +165,18 @@ def check(
         model = model.to(DEVICE)
     positional = _to_device(tuple(args) if isinstance(args, (tuple, list)) else (args,))
     named = _to_device(dict(kwargs or {}))
-    with recording(progress=progress) as recorded:
+    with recording(rule=rule, progress=progress) as recorded:
         _run(model, positional, named, train)
     if compile and not recorded.out_of_memory and not recorded.recorder.stopped:
         torch._dynamo.reset()
+        before = len(metrics.get_dynamo_metrics())
         try:
             with _fallbacks_allowed():
                 _run(torch.compile(model, backend=DEVICE), positional, named, train)
+            if len(metrics.get_dynamo_metrics()) == before:
+                recorded.not_captured = "torch.compile found nothing to capture: all of it runs as Python"
         except Exception as error:
-            recorded.not_captured = f"{type(error).__name__}: {error}".splitlines()[0]
+            recorded.not_captured = " ".join(f"{type(error).__name__}: {error}".split("\n\n")[0].split())
         finally:
             if isinstance(model, torch.nn.Module):
                 model.zero_grad(set_to_none=True)
@@ -222,12 +221,13 @@ def _to_device(value: Any) -> Any:
     return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(DEVICE), value)
 
 
-def _knows_none(op: OpOverload) -> bool:
-    return False
-
-
 def _fallback_counts() -> Counter[tuple[str, str]]:
     return Counter({(row.op, row.kind): row.count for row in fallbacks()})
+
+
+def _told(reasons: Counter[str]) -> Iterator[str]:
+    for reason, count in reasons.items():
+        yield reason if count == 1 else f"{reason} ({count} times)"
 
 
 def _graph_breaks() -> Counter[str]:
@@ -248,7 +248,8 @@ def _recompilations() -> Counter[str]:
 
 
 def _type_uses(recorder: Recorder) -> Iterator[TypeUse]:
-    rows = sorted(recorder.uses.items(), key=lambda item: (str(item[0][0]), -item[1].total(), item[0][1]))
+    order = (*LACKING, torch.int64)
+    rows = sorted(recorder.uses.items(), key=lambda item: (order.index(item[0][0]), -item[1].total(), item[0][1]))
     for (dtype, place), operators in rows:
         names = tuple(name for name, _ in operators.most_common())
         yield TypeUse(dtype=native.type_name(dtype), place=str(place), calls=operators.total(), operators=names)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 # hlo.proto: field numbers of what holds ids, and of what says where in the program something comes from.
-MODULE_COMPUTATIONS, MODULE_STACK_FRAMES = 3, 17
+MODULE_COMPUTATIONS, MODULE_ID, MODULE_STACK_FRAMES = 3, 5, 17
 COMPUTATION_INSTRUCTIONS, COMPUTATION_ROOT_ID = 2, 6
 INSTRUCTION_ID, INSTRUCTION_OPERANDS, INSTRUCTION_CONTROL_PREDECESSORS = 35, 36, 37
 INSTRUCTION_METADATA = 7
@@ -53,22 +53,23 @@ def from_stablehlo(stablehlo: str | bytes) -> bytes:
 
 
 def with_small_ids(module: bytes) -> bytes:
-    """The same module with its instructions numbered 1, 2, 3, ... over all computations."""
+    """The same module with its instructions numbered 1, 2, 3, ... over all computations.
+
+    The module's own id goes: it counts the modules of the process, and equal modules shall be equal files.
+    """
     numbers: dict[int, int] = {}
     for computation in _messages(module, MODULE_COMPUTATIONS):
         for instruction in _messages(computation, COMPUTATION_INSTRUCTIONS):
             for field in fields(instruction):
                 if field.number == INSTRUCTION_ID and isinstance(field.value, int):
                     numbers[field.value] = len(numbers) + 1
-    return _rewrite(module, {MODULE_COMPUTATIONS: lambda value: _computation(value, numbers)})
+    return _rewrite(module, {MODULE_COMPUTATIONS: lambda value: _computation(value, numbers)}, dropped=(MODULE_ID,))
 
 
 def without_locations(module: bytes) -> bytes:
     """The same module without names of operators, files and lines: equal for equal computations."""
     bare = {COMPUTATION_INSTRUCTIONS: lambda value: _rewrite(value, {}, dropped=(INSTRUCTION_METADATA,))}
-    return _rewrite(
-        module, {MODULE_COMPUTATIONS: lambda value: _rewrite(value, bare)}, dropped=(MODULE_STACK_FRAMES,)
-    )
+    return _rewrite(module, {MODULE_COMPUTATIONS: lambda value: _rewrite(value, bare)}, dropped=(MODULE_STACK_FRAMES,))
 
 
 def _computation(message: bytes, numbers: dict[int, int]) -> bytes:

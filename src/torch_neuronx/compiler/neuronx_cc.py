@@ -25,6 +25,7 @@ from pathlib import Path
 
 from torch_neuronx import _C, config
 from torch_neuronx.compiler import hlo
+from torch_neuronx.compiler.files import write_whole
 
 EXECUTABLE = "neuronx-cc"
 TARGETS = ("trn2", "trn3")
@@ -98,7 +99,9 @@ def _without_own(flags: Sequence[str], settled: dict[str, str]) -> Iterator[str]
     for flag in rest:
         name, equals, value = flag.partition("=")
         if name in _OWN:
-            raise ValueError(f"{flag!r} cannot be given to neuronx-cc here: {_OWN[name]}. Take it out of NEURON_CC_FLAGS.")
+            raise ValueError(
+                f"{flag!r} cannot be given to neuronx-cc here: {_OWN[name]}. Take it out of NEURON_CC_FLAGS."
+            )
         if name not in settled:
             yield flag
             continue
@@ -172,7 +175,8 @@ def _cache_disabled() -> bool:
 
 def _key(module: bytes, options: Options, version: str) -> str:
     """Names a NEFF by all that it depends on: lines of the program that moved are not part of it."""
-    parts = (hlo.without_locations(module), options.target.encode(), str(options.lnc).encode(), *map(str.encode, options.flags), version.encode())
+    words = (options.target, str(options.lnc), *options.flags, version)
+    parts = (hlo.without_locations(module), *(word.encode() for word in words))
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
@@ -190,27 +194,15 @@ def _version(compiler: str | None) -> str:
 def _write_input(folder: Path, stablehlo: str | bytes, module: bytes, options: Options) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / SOURCE, module)
-        _write(folder / READABLE, stablehlo.encode() if isinstance(stablehlo, str) else stablehlo)
+        write_whole(folder / SOURCE, module)
+        write_whole(folder / READABLE, stablehlo.encode() if isinstance(stablehlo, str) else stablehlo)
         command = shlex.join(options.command(Path(SOURCE), Path(NEFF), Path(LOG)))
-        _write(folder / COMMAND, f"{command}\n".encode())
+        write_whole(folder / COMMAND, f"{command}\n".encode())
     except OSError as error:
         raise OSError(
             f"the cache folder {folder} cannot be written: {error.strerror}. Set TORCH_NEURONX_NEFF_CACHE_DIR to a "
             "folder that can."
         ) from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-        temporary = Path(file.name)
-        try:
-            file.write(data)
-            file.close()
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 def _run(compiler: str, options: Options, folder: Path) -> None:
@@ -220,7 +212,7 @@ def _run(compiler: str, options: Options, folder: Path) -> None:
         command = options.command(folder.resolve() / SOURCE, work.resolve() / NEFF, work.resolve() / LOG)
         done = subprocess.run([compiler, *command[1:]], cwd=work, capture_output=True, text=True, check=False)
         logged = (work / LOG).read_text(errors="replace") if (work / LOG).exists() else ""
-        _write(folder / LOG, f"{logged}{done.stdout}{done.stderr}".encode())
+        write_whole(folder / LOG, f"{logged}{done.stdout}{done.stderr}".encode())
         output = work / NEFF
         if done.returncode != 0 or not output.exists() or output.stat().st_size == 0:
             said = (done.stderr or done.stdout or logged).strip().splitlines()
@@ -239,5 +231,5 @@ def _near(neff: Path, local: Path | None, key: str) -> Path:
         return neff
     nearby = local / key / NEFF
     nearby.parent.mkdir(parents=True, exist_ok=True)
-    _write(nearby, neff.read_bytes())
+    write_whole(nearby, neff.read_bytes())
     return nearby
