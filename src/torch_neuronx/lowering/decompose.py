@@ -16,6 +16,7 @@ _MORE: tuple[str, ...] = ()
 @functools.cache
 def candidates() -> dict[Any, Callable[..., Any]]:
     """Operator -> decomposition, the core set first, then the other ones that PyTorch has."""
-    found = {op: f for op, f in decomposition_table.items() if isinstance(op, torch._ops.OpOverload)}
+    found = dict(decomposition_table)
     found.update(core_aten_decompositions())
-    return {op: f for op, f in found.items() if isinstance(op, torch._ops.OpOverload)}
+    # In-place forms are left to functionalisation, which makes them functional first.
+    return {op: f for op, f in found.items() if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable}

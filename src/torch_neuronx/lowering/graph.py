@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -146,11 +146,13 @@ class Lowerer(Builder):
     def call(self, op: Any, args: Any, kwargs: Any, out: Any, fakes: Any = ()) -> Any:
         """Emits one operator. `out` are fake tensors of its results."""
         key = registry.key_of(op)
-        entry = registry.find(op)
+        is_complex = _has_complex(args) or _has_complex(kwargs) or any(f.dtype.is_complex for f in _tensors(out))
+        entry = registry.find_complex(op) if is_complex else registry.find(op)
         self.name = key.removesuffix(".default").replace("::", ".")
         if entry is None:
+            reason = "it has no form for pairs of real tensors" if is_complex and registry.find(op) else reason_of(op)
             raise UnsupportedOpError(
-                f"{self.name} cannot be lowered: {reason_of(op)}. Rewrite this part of the model, or keep it on the CPU."
+                f"{self.name} cannot be lowered: {reason}. Rewrite this part of the model, or keep it on the CPU."
             )
         for fake in _tensors(out):
             if not is_lowerable(fake.dtype) and fake.dtype != torch.complex64:
@@ -165,6 +167,14 @@ class Lowerer(Builder):
 
     def complain(self, what: str) -> LoweringError:
         return LoweringError(f"{self.name}: {what}.")
+
+
+def _has_complex(value: Any) -> bool:
+    if isinstance(value, (Complex, complex)):
+        return True
+    if isinstance(value, Mapping):
+        return any(_has_complex(v) for v in value.values())
+    return isinstance(value, (list, tuple)) and not isinstance(value, Complex) and any(map(_has_complex, value))
 
 
 def _tensors(out: Any) -> Iterator[torch.Tensor]:

@@ -22,7 +22,7 @@ Kind = Literal["lowering", "decomposition", "composite", "data-dependent", "miss
 
 # One module per family of csrc/aten/ops that has operators of its own to lower.
 FAMILIES = (
-    "attention", "control_flow", "conv", "copy", "elementwise", "embedding", "factory", "fft", "index", "linalg",
+    "attention", "complex_ops", "control_flow", "conv", "copy", "elementwise", "embedding", "factory", "fft", "index", "linalg",
     "loss", "matmul", "norm", "pool", "random", "reduce", "scan", "shape", "sort", "special", "upsample", "view",
 )  # fmt: skip
 
@@ -51,6 +51,7 @@ class Support(NamedTuple):
 
 
 _TABLE: dict[str, Lowering] = {}
+_COMPLEX: dict[str, Lowering] = {}  # forms for complex tensors, as pairs of real ones
 
 # Operators whose result's size depends on the values: no fixed-shape program computes them. operator -> what to use.
 DATA_DEPENDENT = {
@@ -96,6 +97,24 @@ def add(
         _TABLE[key] = Lowering(key, function, family, frozenset(dtypes) if dtypes is not None else None, note)
 
 
+def lowers_complex(*names: str) -> Callable[[Function], Function]:
+    """Registers the form of an operator for complex operands or results, which are `complex.Complex` pairs."""
+
+    def register(function: Function) -> Function:
+        add_complex(names, function)
+        return function
+
+    return register
+
+
+def add_complex(names: Iterable[str], function: Function) -> None:
+    for name in names:
+        key = qualified(name)
+        if key in _COMPLEX:
+            raise ValueError(f"{key} is registered twice for complex tensors")
+        _COMPLEX[key] = Lowering(key, function, "complex_ops", frozenset({torch.complex64}))
+
+
 def qualified(name: str) -> str:
     """'relu' -> 'aten::relu.default'"""
     name = name if "::" in name else f"aten::{name}"
@@ -128,6 +147,11 @@ def find(op: Any) -> Lowering | None:
     return table().get(key_of(op))
 
 
+def find_complex(op: Any) -> Lowering | None:
+    _load()
+    return _COMPLEX.get(key_of(op))
+
+
 def overload(key: str) -> Any:
     """The OpOverload of a qualified name; None when this PyTorch has no such operator."""
     namespace, _, rest = key.partition("::")
@@ -143,7 +167,7 @@ def decompositions() -> dict[Any, Function]:
     """PyTorch's decompositions of the operators that have no lowering here."""
     from torch_neuronx.lowering import decompose
 
-    own = table()
+    own = table().keys() | _COMPLEX.keys()
     return {op: f for op, f in decompose.candidates().items() if key_of(op) not in own}
 
 
@@ -196,7 +220,7 @@ def support(op: Any, dtypes: Iterable[torch.dtype] = ()) -> Support:
     remedy = _data_dependent(op)
     if remedy is not None:
         return Support("data-dependent", f"the size of its result depends on the data; use {remedy}")
-    entry = find(op)
+    entry = find(op) or find_complex(op)
     if entry is not None:
         bad = [d for d in dtypes if entry.dtypes is not None and d not in entry.dtypes]
         if bad:
