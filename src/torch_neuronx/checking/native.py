@@ -148,19 +148,21 @@ def _lowers(program: Program) -> Verdict:
     lacking = [dtype for dtype in leaf.dtypes if dtype in LACKING and dtype != torch.complex64]
     if lacking:
         return Verdict(False, f"{type_name(lacking[0])}, which Trainium lacks")
-    support = registry.support(leaf.op, leaf.dtypes)
-    if not support.native:
+    form = graph_form(leaf.op)
+    support = registry.support(leaf.op)
+    if not support.native and form is leaf.op:
         return Verdict(False, support.reason)
     try:
-        _try(program)
-    except errors.TraceError:
-        pass  # an operator of the device alone: its entry in the table is what there is
+        _try(form, program)
+    except errors.TraceError as error:
+        # An operator that cannot be traced alone has its entry in the table, or nothing.
+        return Verdict(True) if support.kind == "lowering" else Verdict(False, _first_sentence(str(error)))
     except errors.LoweringError as error:
         return Verdict(False, _first_sentence(str(error)))
     return Verdict(True)
 
 
-def _try(program: Program) -> None:
+def _try(form: Callable[..., Any], program: Program) -> None:
     """Lowers the one call, with its types and shapes."""
     from torch_neuronx.lowering import api
 
@@ -168,28 +170,82 @@ def _try(program: Program) -> None:
     tensors: list[torch.Tensor] = []
 
     def build(value: Any) -> Any:
+        """The argument, or for a tensor its place among the inputs of the traced function."""
         if isinstance(value, tuple) and not isinstance(value, (TensorLike, Number)):
             return [build(item) for item in value]
         made = example(value)
-        if isinstance(made, torch.Tensor):
-            tensors.append(made)
-            return len(tensors) - 1, made
-        return made
+        if not isinstance(made, torch.Tensor):
+            return made
+        tensors.append(made)
+        return _Place(len(tensors) - 1)
 
     given = [build(value) for value in args], {name: build(value) for name, value in kwargs}
 
-    def place(value: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
-        if isinstance(value, tuple):
-            return inputs[value[0]]
-        return [place(item, inputs) for item in value] if isinstance(value, list) else value
+    def fill(value: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+        if isinstance(value, _Place):
+            return inputs[value.index]
+        return [fill(item, inputs) for item in value] if isinstance(value, list) else value
 
     def call(*inputs: torch.Tensor) -> Any:
-        return program.leaf.op(
-            *(place(value, inputs) for value in given[0]),
-            **{name: place(value, inputs) for name, value in given[1].items()},
+        return form(
+            *(fill(value, inputs) for value in given[0]),
+            **{name: fill(value, inputs) for name, value in given[1].items()},
         )
 
     api.lower(call, tensors, name=op_name(program.leaf.op))
+
+
+class _Place(NamedTuple):
+    index: int
+
+
+# --- operators that only a device has: what a graph has in their place ------------------------------------------------
+def graph_form(op: OpOverload) -> Callable[..., Any]:
+    """The function to lower for an operator as the device gets it: mostly the operator itself."""
+    return _GRAPH_FORMS.get(op_name(op), op)
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    debug: bool = False,
+    *,
+    scale: float | None = None,
+) -> torch.Tensor:
+    grouped = query.shape[-3] != key.shape[-3]
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, bias, dropout, causal, scale=scale, enable_gqa=grouped
+    )
+
+
+def _attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    *rest: Any,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    dropout, causal = rest[7], rest[8]
+    _, backward = torch.func.vjp(
+        lambda q, k, v: _attention(q, k, v, bias, dropout, causal, scale=scale), query, key, value
+    )
+    return backward(grad)  # type: ignore[no-any-return]
+
+
+_GRAPH_FORMS: dict[str, Callable[..., Any]] = {
+    "aten::_scaled_dot_product_fused_attention_overrideable": _attention,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+    "aten::convolution_overrideable": torch.ops.aten.convolution.default,
+    "aten::convolution_backward_overrideable": lambda grad, x, w, *rest: torch.ops.aten.convolution_backward.default(
+        grad, x, w, [w.shape[0]], *rest
+    ),
+}
 
 
 def _knows_lowering(op: OpOverload) -> bool:
