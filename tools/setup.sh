@@ -84,6 +84,7 @@ except ModuleNotFoundError:  # Python 3.10
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)
 extras = project["project"]["optional-dependencies"]
-print(*project["build-system"]["requires"], *extras["test"], *extras["lint"], sep="\n")
+needed = [extras[name] for name in ("stablehlo", "cli", "test", "lint")]
+print(*project["build-system"]["requires"], *(line for lines in needed for line in lines), sep="\n")
 PY
 "$venv" -m pip install --quiet --requirement .venv/requirements.txt

@@ -1,7 +1,8 @@
 """PyTorch on AWS Trainium: the `neuron` device, with an emulated chip behind it.
 
 `import torch` is enough: PyTorch finds this package through the `torch.backends` entry point and loads it. Import it by
-name for what is not part of `torch.neuron`: `fallbacks()`, `reset_fallbacks()`, `set_fallback_policy()`, `config`.
+name for what is not part of `torch.neuron`: `check()`, `lower()`, `fallbacks()`, `reset_fallbacks()`,
+`set_fallback_policy()`, `config`.
 Every public name of `torch.neuron` can also be reached here: `torch_neuronx.synchronize is torch.neuron.synchronize`.
 
 This is an independent implementation, not AWS's package of the same name.
@@ -36,17 +37,22 @@ _register.register()
 
 if TYPE_CHECKING:
     from torch_neuronx import config
+    from torch_neuronx.checking.run import check
     from torch_neuronx.compiler.metrics import GraphMetrics, get_dynamo_metrics, reset_dynamo_metrics
+    from torch_neuronx.lowering.api import Lowered, lower
     from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy
 
 __all__ = [
     "FallbackReport",
     "FallbackRow",
     "GraphMetrics",
+    "Lowered",
     "__version__",
+    "check",
     "config",
     "fallbacks",
     "get_dynamo_metrics",
+    "lower",
     "neuron",
     "reset_dynamo_metrics",
     "reset_fallbacks",
@@ -54,13 +60,22 @@ __all__ = [
 ]
 
 
+_HOMES = {
+    "GraphMetrics": "compiler.metrics",
+    "Lowered": "lowering.api",
+    "check": "checking.run",
+    "get_dynamo_metrics": "compiler.metrics",
+    "lower": "lowering.api",
+    "reset_dynamo_metrics": "compiler.metrics",
+}
+
+
 def __getattr__(name: str) -> Any:
     """What `import torch` need not load, and the public names of `torch.neuron`, the same objects as there."""
     if name == "config":
         return importlib.import_module("torch_neuronx.config")
     if name in __all__:
-        module = "compiler.metrics" if name.endswith(("_dynamo_metrics", "GraphMetrics")) else "reports"
-        return getattr(importlib.import_module(f"torch_neuronx.{module}"), name)
+        return getattr(importlib.import_module(f"torch_neuronx.{_HOMES.get(name, 'reports')}"), name)
     if not name.startswith("_"):
         try:
             return getattr(neuron, name)

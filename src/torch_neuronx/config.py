@@ -247,13 +247,29 @@ VARIABLES: Mapping[str, Variable] = _table(
         "1: outputs of a compiled graph go back to the device of its inputs.",
         "planned",
     ),
-    Variable("TORCH_NEURONX_NEFF_CACHE_DIR", "path", "", "Directory of the compiler's cache.", "planned"),
-    Variable("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", "path", "", "Second, local directory of that cache.", "planned"),
-    Variable("TORCH_NEURONX_DISABLE_NEFF_CACHE", "bool", "0", "1: compile anew each time.", "planned"),
-    Variable("TORCH_NEURONX_NEFF_DISABLE_CACHE", "bool", "0", "Another spelling of the same.", "planned"),
+    Variable(
+        "TORCH_NEURONX_NEFF_CACHE_DIR",
+        "path",
+        "",
+        "Where neuronx_cc.compile keeps what neuronx-cc made; by default torch-neuronx/neff in the cache folder.",
+    ),
+    Variable(
+        "TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR",
+        "path",
+        "",
+        "A second, local cache in front of that one: NEFFs are looked for there first and copied there.",
+    ),
+    Variable("TORCH_NEURONX_DISABLE_NEFF_CACHE", "bool", "0", "1: call neuronx-cc each time."),
+    Variable("TORCH_NEURONX_NEFF_DISABLE_CACHE", "bool", "0", "Another spelling of the same."),
     Variable("TORCH_NEURONX_ENABLE_STABLEHLO", "bool", "", "Lower through StableHLO.", "planned"),
     Variable("TORCH_NEURONX_MLIR_ATEN_OPS", "bool", "", "Lower ATen operators through MLIR.", "planned"),
-    Variable("NEURON_CC_FLAGS", "text", "", "Flags for the compiler.", "planned"),
+    Variable(
+        "NEURON_CC_FLAGS",
+        "text",
+        "",
+        "Flags that neuronx_cc.compile gives to neuronx-cc, after --framework, --target and --lnc. Without an -O among "
+        "them, -O1 is added.",
+    ),
     # --- NKI
     Variable(
         "NKI_PRECISE_FP",

@@ -133,6 +133,9 @@ def _compile_graph(
         row.calls += 1
         return forward(inputs)
 
+    if passes.is_dynamic(graph):
+        run = _counting_shapes(run, row)
+
     def run_with_copies(inputs: list[Any]) -> Any:
         """The inputs are on the CPU: what the graph writes into them is carried back, and so are its results."""
         host = list(inputs)
@@ -147,6 +150,18 @@ def _compile_graph(
         return [back[id(r)] if id(r) in back else _to(r, "cpu") for r in results]
 
     return make_boxed(run_with_copies if copying else run)
+
+
+def _counting_shapes(run: Compiled, row: metrics.GraphMetrics) -> Compiled:
+    """Counts the shapes that a graph for a range of shapes meets: hardware without dynamic shapes compiles each."""
+    seen: set[tuple[Any, ...]] = set()
+
+    def counting(inputs: list[Any]) -> Any:
+        seen.add(tuple(tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in inputs))
+        row.shapes = len(seen)
+        return run(inputs)
+
+    return counting
 
 
 def _to(value: Any, device: str) -> Any:

@@ -17,6 +17,7 @@ class GraphMetrics:
     vector_programs: int  # of the nodes: groups of operators that run as one
     lowering_seconds: float
     calls: int = 0
+    shapes: int = 1  # distinct shapes of its inputs so far; more than one only for a graph made for a range of shapes
 
 
 _lock = threading.Lock()

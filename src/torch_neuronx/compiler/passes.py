@@ -62,6 +62,11 @@ def user_line(node: Node) -> str:
     return frames[places[-1]] + (f": {code}" if code else "")
 
 
+def is_dynamic(graph: Graph) -> bool:
+    """Whether the graph was captured for a range of shapes: its inputs then include the sizes."""
+    return any(isinstance(node.meta.get("val"), torch.SymInt) for node in graph.find_nodes(op="placeholder"))
+
+
 def count(graph: Graph) -> int:
     """Operators in a graph; unpacking a tuple is not one."""
     return sum(node.op == "call_function" and node.target is not operator.getitem for node in graph.nodes)

@@ -1,0 +1,5 @@
+"""`python -m torchneuron`, the same as `torchneuron`."""
+
+from torchneuron import main
+
+main()
