@@ -28,6 +28,11 @@ def dtype_of(value: Any) -> DType:
     return as_dtype(value.dtype)
 
 
+def sizes_of(value: Any) -> tuple[int, ...]:
+    """The shape of an argument in integers: a kernel is for one shape, also where PyTorch traces with symbols."""
+    return tuple(int(size) for size in value.shape)
+
+
 def stored(value: Any) -> Array:
     """Stored elements of an argument, flat, in memory of their own."""
     dtype = dtype_of(value)
@@ -53,7 +58,7 @@ class Kind:
                     f"{name} is {_say(where)} and {first} is {_say(self.where)}: all tensors of a call must be of one "
                     "kind and on one device"
                 )
-        if isinstance(self.where, torch.device) and self.where.type not in ("cpu", "neuron"):
+        if isinstance(self.where, torch.device) and self.where.type not in ("cpu", "neuron", "meta"):
             raise NkiTypeError(f"{first} is on {self.where}: kernels take NumPy arrays, CPU tensors and neuron tensors")
 
     def result(self, elements: Array, shape: tuple[int, ...], dtype: DType) -> Any:
@@ -88,20 +93,26 @@ def _numpy(elements: Array, dtype: DType) -> Array:
     return elements.copy().view(getattr(ml_dtypes, dtype.name))
 
 
-def _torch(elements: Array, dtype: DType) -> torch.Tensor:
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """The PyTorch type of results; float32 where PyTorch has none, as for the legacy float8_e4m3."""
     name = {
-        "bool_": "uint8",
+        "bool_": "bool",
         "tfloat32": "float32",
         "float8_e5m2_x4": "uint32",
         "float8_e4m3fn_x4": "uint32",
         "float4_e2m1fn_x4": "uint16",
     }.get(dtype.name, dtype.name)
-    to = getattr(torch, name, None)
-    if to is None:  # legacy float8_e4m3: PyTorch has no such type
+    found = getattr(torch, name, torch.float32)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _torch(elements: Array, dtype: DType) -> torch.Tensor:
+    to = torch_dtype(dtype)
+    if dtype.name == "float8_e4m3":
         return torch.from_numpy(decode(elements, dtype))
     bits = torch.from_numpy(elements.view({1: np.uint8, 2: np.int16, 4: np.int32}[dtype.itemsize]).copy())
-    result = bits.view(to)
-    return result.bool() if dtype.name == "bool_" else result
+    return bits.bool() if to == torch.bool else bits.view(to)
 
 
-__all__ = ["Kind", "dtype_of", "is_tensor", "stored"]
+__all__ = ["Kind", "dtype_of", "is_tensor", "sizes_of", "stored", "torch_dtype"]

@@ -37,6 +37,7 @@ _register.register()
 if TYPE_CHECKING:
     from torch_neuronx import config
     from torch_neuronx.compiler.metrics import GraphMetrics, get_dynamo_metrics, reset_dynamo_metrics
+    from torch_neuronx.kernels import nki_op, wrap_nki
     from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy
 
 __all__ = [
@@ -48,9 +49,11 @@ __all__ = [
     "fallbacks",
     "get_dynamo_metrics",
     "neuron",
+    "nki_op",
     "reset_dynamo_metrics",
     "reset_fallbacks",
     "set_fallback_policy",
+    "wrap_nki",
 ]
 
 
@@ -59,7 +62,8 @@ def __getattr__(name: str) -> Any:
     if name == "config":
         return importlib.import_module("torch_neuronx.config")
     if name in __all__:
-        module = "compiler.metrics" if name.endswith(("_dynamo_metrics", "GraphMetrics")) else "reports"
+        kernels = "kernels" if name in ("nki_op", "wrap_nki") else "reports"
+        module = "compiler.metrics" if name.endswith(("_dynamo_metrics", "GraphMetrics")) else kernels
         return getattr(importlib.import_module(f"torch_neuronx.{module}"), name)
     if not name.startswith("_"):
         try:
