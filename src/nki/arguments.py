@@ -94,25 +94,24 @@ def _numpy(elements: Array, dtype: DType) -> Array:
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """The PyTorch type of results; float32 where PyTorch has none, as for the legacy float8_e4m3."""
+    """The PyTorch type of results."""
+    return _torch(np.zeros(1, dtype.storage), dtype).dtype
+
+
+def _torch(elements: Array, dtype: DType) -> torch.Tensor:
     name = {
-        "bool_": "bool",
+        "bool_": "uint8",
         "tfloat32": "float32",
         "float8_e5m2_x4": "uint32",
         "float8_e4m3fn_x4": "uint32",
         "float4_e2m1fn_x4": "uint16",
     }.get(dtype.name, dtype.name)
-    found = getattr(torch, name, torch.float32)
-    assert isinstance(found, torch.dtype)
-    return found
-
-
-def _torch(elements: Array, dtype: DType) -> torch.Tensor:
-    to = torch_dtype(dtype)
-    if dtype.name == "float8_e4m3":
+    to = getattr(torch, name, None)
+    if to is None:  # legacy float8_e4m3: PyTorch has no such type
         return torch.from_numpy(decode(elements, dtype))
     bits = torch.from_numpy(elements.view({1: np.uint8, 2: np.int16, 4: np.int32}[dtype.itemsize]).copy())
-    return bits.bool() if to == torch.bool else bits.view(to)
+    result = bits.view(to)
+    return result.bool() if dtype.name == "bool_" else result
 
 
 __all__ = ["Kind", "dtype_of", "is_tensor", "sizes_of", "stored", "torch_dtype"]

@@ -93,27 +93,27 @@ class Kernel:
         if operators.needs_operator(values):
             return operators.call(operators.operator(self, bound, tensors), values)
         kind = Kind(tensors)
-        program, results = self.traced(bound, tensors)
-        final = self.run(program, values, kind)
+        traced = self.traced(bound, tensors)
+        return traced[1].build(self.launch(traced, kind, tensors))
+
+    def launch(self, traced: tuple[ir.Program, _Results], kind: Kind, tensors: list[tuple[str, Any]]) -> list[Any]:
+        """Runs a traced program on these tensors, changes those that it writes, and gives what it returns."""
+        program, results = traced
+        memory = {number: stored(value) for number, (_, value) in zip(program.inputs, tensors, strict=True)}
+        final = execute(program, memory)
+        written = operators.written_inputs(program)
+        for number, (_, value) in zip(program.inputs, tensors, strict=True):
+            if number in written:
+                kind.put_back(value, final[number])
         outputs = []
-        inputs = dict(zip(program.inputs, values, strict=True))
+        inputs = dict(zip(program.inputs, tensors, strict=True))
         for number, shape in zip(program.outputs, results.shapes, strict=True):
             tensor = program.tensors[number]
             if number in inputs and shape == tensor.shape:
-                outputs.append(inputs[number])
+                outputs.append(inputs[number][1])
             else:
                 outputs.append(kind.result(final[number], shape, DTYPES[tensor.dtype]))
-        return results.build(outputs)
-
-    def run(self, program: ir.Program, tensors: Sequence[Any], kind: Kind) -> dict[int, Any]:
-        """Runs a program and changes the tensors that it writes; stored elements of inputs and outputs by number."""
-        memory = {number: stored(value) for number, value in zip(program.inputs, tensors, strict=True)}
-        final = execute(program, memory)
-        written = written_inputs(program)
-        for number, value in zip(program.inputs, tensors, strict=True):
-            if number in written:
-                kind.put_back(value, final[number])
-        return final
+        return outputs
 
     def bind(self, args: Any, kwargs: Any) -> tuple[inspect.BoundArguments, list[tuple[str, Any]]]:
         """The arguments of a call by parameter, and its tensors by name."""
@@ -243,24 +243,6 @@ class _Results:
         if self.single:
             return outputs[0]
         return tuple(outputs) if outputs else None
-
-
-def written_inputs(program: ir.Program) -> set[int]:
-    """Numbers of the inputs that a program writes."""
-    written = {access.tensor for item in program.instructions() for access in _writes(item)}
-    return written & set(program.inputs)
-
-
-def _writes(item: ir.Instruction) -> list[ir.Access]:
-    from .isa.table import INSTRUCTIONS
-
-    spec = INSTRUCTIONS.get(item.opcode)
-    operands = spec.operands if spec else {}
-    return [
-        access
-        for key, access in item.operands.items()
-        if isinstance(access, ir.Access) and key in operands and operands[key].writes
-    ]
 
 
 def _collect(name: str, value: Any, tensors: list[tuple[str, Any]]) -> None:

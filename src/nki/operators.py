@@ -21,6 +21,7 @@ from . import ir
 from .arguments import Kind, torch_dtype
 from .dtypes import DTYPES
 from .errors import NkiError, NkiTypeError
+from .isa.table import INSTRUCTIONS
 
 if TYPE_CHECKING:
     from .jit import Kernel
@@ -92,10 +93,19 @@ def operator(kernel: Kernel, bound: inspect.BoundArguments, tensors: list[tuple[
     return OPERATORS[name]
 
 
+def written_inputs(program: ir.Program) -> set[int]:
+    """Numbers of the inputs that a program writes."""
+    written: set[int] = set()
+    for item in program.instructions():
+        operands = INSTRUCTIONS[item.opcode].operands if item.opcode in INSTRUCTIONS else {}
+        for key, access in item.operands.items():
+            if isinstance(access, ir.Access) and key in operands and operands[key].writes:
+                written.add(access.tensor)
+    return written & set(program.inputs)
+
+
 def _check_gradients(kernel: Kernel, program: ir.Program, values: list[Any]) -> None:
     """A kernel that writes an argument has no backward: NkiError instead of wrong gradients."""
-    from .jit import written_inputs
-
     if not torch.is_grad_enabled() or not any(value.requires_grad for value in values):
         return
     written = [program.tensors[n].name for n in program.inputs if n in written_inputs(program)]
@@ -118,8 +128,6 @@ def _identifier(name: str) -> str:
 
 
 def _define(name: str, kernel: Kernel, program: ir.Program, results: Any) -> Operator:
-    from .jit import written_inputs
-
     names = _argument_names(program)
     written = written_inputs(program)
     outputs = list(dict.fromkeys(number for number in program.outputs if number not in program.inputs))
@@ -135,9 +143,9 @@ def _define(name: str, kernel: Kernel, program: ir.Program, results: Any) -> Ope
         return values[0] if len(values) == 1 else tuple(values) if values else None
 
     def run(*tensors: torch.Tensor) -> Any:
-        kind = Kind(list(zip(names, tensors, strict=True)))
-        final = kernel.run(program, list(tensors), kind)
-        return form([kind.result(final[n], shapes[n], DTYPES[program.tensors[n].dtype]) for n in outputs])
+        named = list(zip(names, tensors, strict=True))
+        found = kernel.launch((program, results), Kind(named), named)
+        return form([found[program.outputs.index(number)] for number in outputs])
 
     kinds = [torch_dtype(DTYPES[program.tensors[n].dtype]) for n in outputs]
     blank = tuple(torch.empty(shapes[n], dtype=kind, device="meta") for n, kind in zip(outputs, kinds, strict=True))
@@ -223,7 +231,9 @@ def _form(value: Any, tensors: list[torch.Tensor], constants: list[Any]) -> Any:
     if type(value) is dict:
         return ("dict", tuple([(key, _form(item, tensors, constants)) for key, item in value.items()]))
     # A number that Dynamo holds as a symbol becomes this number: a kernel is for its constants.
-    constants.append(int(value) if type(value) is int else float(value) if type(value) is float else value)
+    if isinstance(value, int | float):
+        value = torch.fx.experimental.symbolic_shapes.guard_scalar(value)
+    constants.append(value)
     return ("constant", len(constants) - 1)
 
 

@@ -18,7 +18,10 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class ds:
-    """`size` elements from `start` on, as an index: `t[nl.ds(start, size)]`. `start` may be a register."""
+    """`size` elements from `start` on, as an index: `t[nl.ds(start, size)]`. `start` may be a register.
+
+    With size 0 the result is a view of nothing, which no instruction takes.
+    """
 
     start: Any
     size: int
@@ -164,7 +167,7 @@ class NkiTensor:
         raise self._error(NkiTypeError, "cannot be iterated over: use a loop over indices")
 
     def __bool__(self) -> bool:
-        """True, with a warning: it is there. Public kernels test optional arguments so; `is not None` says it better."""
+        """True, with a warning: public kernels test optional arguments so. `is not None` says it better."""
         warnings.warn(
             NkiWarning(
                 f"{self!r} is tested for truth while the kernel is traced: that says that it is there ({here()})"
@@ -235,6 +238,8 @@ class NkiTensor:
             if start is not None:
                 return start, part.size, part.step, False
             last = part.start + (part.size - 1) * part.step
+            if part.size == 0 and 0 <= part.start <= size:  # the share of a core that has nothing to do
+                return part.start, 0, part.step, False
             if part.size < 1 or part.start < 0 or last >= size:
                 raise self._error(
                     NkiIndexError, f"has {size} elements in dimension {dim}, ds({part.start}, {part.size}) does not fit"

@@ -133,7 +133,7 @@ def test_through_the_registered_backend() -> None:
 
 def test_constants_of_a_graph() -> None:
     x = data(2, 4)
-    for constant, factor in ((5, 5.0), (0.5, 0.5), (Mode.TRIPLE, 3.0), (Mode.DOUBLE, 2.0)):
+    for constant, factor in ((5, 5.0), (6, 6.0), (0.5, 0.5), (True, 1.0), (Mode.TRIPLE, 3.0), (Mode.DOUBLE, 2.0)):
         fast, _ = compiled(lambda x, constant=constant: scale(x, constant))
         assert torch.equal(fast(x), x * factor)
 
