@@ -1,9 +1,9 @@
 """Where tensors lie in SBUF and PSUM: explicit addresses as given, the others first-fit over their lifetimes.
 
 A tensor lives from its allocation to its last use. What is used in a loop that runs on the device, and allocated
-outside of it, lives until the loop ends. It takes all partitions unless the memory would overflow: then tensors of up to
-64 partitions share bytes with others, in different partitions. A PSUM tensor that fits into one bank does not cross into the next; a larger
-one begins at a bank.
+outside of it, lives until the loop ends. It takes all partitions unless the memory would overflow: then tensors of up
+to 64 partitions share bytes with others, in different partitions. A PSUM tensor that fits into one bank does not cross
+into the next; a larger one begins at a bank.
 """
 
 from __future__ import annotations
