@@ -145,8 +145,8 @@ std::vector<at::Tensor> VectorKernel::run(const std::vector<at::Tensor>& given) 
   TORCH_CHECK_VALUE(given.size() == inputs_.size(), name_, ": ", given.size(), " inputs, not ", inputs_.size());
   const at::Device device = given[0].device();
   for (size_t i = 0; i < given.size(); ++i) {
-    TORCH_CHECK_VALUE(ready(given[i]) && given[i].device() == device && given[i].scalar_type() == inputs_[i].dtype, name_,
-                      ": input ", i, " is ", given[i].scalar_type(), " on ", given[i].device(), ", not ",
+    TORCH_CHECK_VALUE(ready(given[i]) && given[i].device() == device && given[i].scalar_type() == inputs_[i].dtype,
+                      name_, ": input ", i, " is ", given[i].scalar_type(), " on ", given[i].device(), ", not ",
                       inputs_[i].dtype, " on ", device);
   }
   CoreGuard core(device.index());
@@ -240,7 +240,8 @@ std::vector<at::Tensor> VectorKernel::run(const std::vector<at::Tensor>& given) 
 
   int64_t elements = 1;
   for (const int64_t size : g.sizes) elements *= size;
-  launch.finish(static_cast<uint64_t>(elements), std::max<uint32_t>(1, std::max(vector_passes_, scalar_passes_)), written);
+  launch.finish(static_cast<uint64_t>(elements), std::max<uint32_t>(1, std::max(vector_passes_, scalar_passes_)),
+                written);
   std::vector<at::Tensor> fresh;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const int64_t place = outputs_[i].in_place;

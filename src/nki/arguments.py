@@ -28,6 +28,11 @@ def dtype_of(value: Any) -> DType:
     return as_dtype(value.dtype)
 
 
+def sizes_of(value: Any) -> tuple[int, ...]:
+    """The shape of an argument in integers: a kernel is for one shape, also where PyTorch traces with symbols."""
+    return tuple(int(size) for size in value.shape)
+
+
 def stored(value: Any) -> Array:
     """Stored elements of an argument, flat, in memory of their own."""
     dtype = dtype_of(value)
@@ -53,7 +58,7 @@ class Kind:
                     f"{name} is {_say(where)} and {first} is {_say(self.where)}: all tensors of a call must be of one "
                     "kind and on one device"
                 )
-        if isinstance(self.where, torch.device) and self.where.type not in ("cpu", "neuron"):
+        if isinstance(self.where, torch.device) and self.where.type not in ("cpu", "neuron", "meta"):
             raise NkiTypeError(f"{first} is on {self.where}: kernels take NumPy arrays, CPU tensors and neuron tensors")
 
     def result(self, elements: Array, shape: tuple[int, ...], dtype: DType) -> Any:
@@ -88,6 +93,11 @@ def _numpy(elements: Array, dtype: DType) -> Array:
     return elements.copy().view(getattr(ml_dtypes, dtype.name))
 
 
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """The PyTorch type of results."""
+    return _torch(np.zeros(1, dtype.storage), dtype).dtype
+
+
 def _torch(elements: Array, dtype: DType) -> torch.Tensor:
     name = {
         "bool_": "uint8",
@@ -104,4 +114,4 @@ def _torch(elements: Array, dtype: DType) -> torch.Tensor:
     return result.bool() if dtype.name == "bool_" else result
 
 
-__all__ = ["Kind", "dtype_of", "is_tensor", "stored"]
+__all__ = ["Kind", "dtype_of", "is_tensor", "sizes_of", "stored", "torch_dtype"]

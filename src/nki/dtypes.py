@@ -75,6 +75,28 @@ class DType:
         return as_dtype, (self.name,)
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type, so that `np.zeros(shape, nl.bfloat16)` works.
+
+        Types that NumPy lacks are those of ml_dtypes. Packed types are structured types with one field of their name.
+        NkiTypeError where there is none: tfloat32, and ml_dtypes is not installed.
+        """
+        if self.kind == "packed":
+            return np.dtype([(self.name, self.storage)])
+        if self.name == "bool_":
+            return np.dtype(np.bool_)
+        if self.storage.name == self.name:
+            return self.storage
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise NkiTypeError(f"NumPy has no {self.name}: install ml_dtypes") from None
+        found = getattr(ml_dtypes, self.name, None)
+        if found is None:
+            raise NkiTypeError(f"NumPy has no {self.name}")
+        return np.dtype(found)
+
+    @property
     def is_float(self) -> bool:
         """True for floating point types of one value an element."""
         return self.kind == "float"
@@ -118,7 +140,8 @@ def as_dtype(value: Any) -> DType:
         name = str(value).removeprefix("torch.")
     else:
         try:
-            name = np.dtype(value).name
+            kind = np.dtype(value)
+            name = kind.names[0] if kind.names and len(kind.names) == 1 else kind.name
         except TypeError:
             name = repr(value)
     found = DTYPES.get(_ALIASES.get(name, name))

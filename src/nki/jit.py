@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from torch_neuronx import config
 
-from . import ir
-from .arguments import Kind, dtype_of, is_tensor, stored
+from . import ir, operators
+from .arguments import Kind, dtype_of, is_tensor, sizes_of, stored
 from .dtypes import DTYPES
 from .errors import Location, NkiError, NkiNotImplementedError, NkiTypeError, NkiValueError
 from .interp import execute
@@ -41,7 +42,13 @@ class Kernel:
     the trace. Traces are kept for each signature: shapes, dtypes, constants, target, number of cores.
     """
 
-    def __init__(self, function: Callable[..., Any], cores: int = 1, schedule: Sequence[tuple[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        cores: int = 1,
+        schedule: Sequence[tuple[str, Any]] = (),
+        siblings: dict[int, Kernel] | None = None,
+    ) -> None:
         if not callable(function):
             raise NkiTypeError(f"a kernel is a function, not {function!r}")
         functools.update_wrapper(self, function)
@@ -49,39 +56,52 @@ class Kernel:
         self._cores = cores
         self._schedule = tuple(schedule)
         self._programs: dict[Any, tuple[ir.Program, _Results]] = {}
+        # kernel[1] and kernel[2] exist from the beginning: a graph that calls one finds it where it was.
+        self._siblings = {} if siblings is None else siblings
+        self._siblings[cores] = self
+        if siblings is None:
+            Kernel(function, 3 - cores, schedule, self._siblings)
 
     def __getitem__(self, cores: int | tuple[int, ...]) -> Kernel:
         count = cores[0] if isinstance(cores, tuple) and len(cores) == 1 else cores
         if count not in (1, 2) or isinstance(count, bool):
             raise NkiValueError(f"kernel[{cores!r}]: a kernel runs on 1 or 2 cores", location=here())
-        return self._variant(count, self._schedule)
-
-    def _variant(self, cores: Any, schedule: Any) -> Kernel:
-        other = Kernel(self.function, cores, schedule)
-        other._programs = self._programs
-        return other
+        return self._siblings[count]
 
     def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
         """The kernel with (consumer, producer or producers) pairs of instruction names that must run in this order."""
         pairs = [(str(late), (early,) if isinstance(early, str) else tuple(early)) for late, early in edges]
-        return self._variant(self._cores, tuple(pairs))
+        other = Kernel(self.function, self._cores, tuple(pairs))
+        for kernel in other._siblings.values():
+            kernel._programs = self._programs
+        return other
 
     def __repr__(self) -> str:
         return f"kernel {self.function.__name__!r}"
 
     def program(self, *args: Any, **kwargs: Any) -> ir.Program:
         """The instruction program for these arguments, traced now or before. The data of tensors does not matter."""
-        return self._traced(*self._bind(args, kwargs))[0]
+        return self.traced(*self.bind(args, kwargs))[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return operators.call_in_graph(self, args, kwargs)
         if tracing():
             return self.function(*args, **kwargs)  # a kernel called by a kernel is a plain function
-        bound, tensors = self._bind(args, kwargs)
+        bound, tensors = self.bind(args, kwargs)
+        values = [value for _, value in tensors]
+        if operators.needs_operator(values):
+            return operators.call(operators.operator(self, bound, tensors), values)
         kind = Kind(tensors)
-        program, results = self._traced(bound, tensors)
+        traced = self.traced(bound, tensors)
+        return traced[1].build(self.launch(traced, kind, tensors))
+
+    def launch(self, traced: tuple[ir.Program, _Results], kind: Kind, tensors: list[tuple[str, Any]]) -> list[Any]:
+        """Runs a traced program on these tensors, changes those that it writes, and gives what it returns."""
+        program, results = traced
         memory = {number: stored(value) for number, (_, value) in zip(program.inputs, tensors, strict=True)}
         final = execute(program, memory)
-        written = {access.tensor for item in program.instructions() for access in _writes(item)}
+        written = operators.written_inputs(program)
         for number, (_, value) in zip(program.inputs, tensors, strict=True):
             if number in written:
                 kind.put_back(value, final[number])
@@ -93,9 +113,10 @@ class Kernel:
                 outputs.append(inputs[number][1])
             else:
                 outputs.append(kind.result(final[number], shape, DTYPES[tensor.dtype]))
-        return results.build(outputs)
+        return outputs
 
-    def _bind(self, args: Any, kwargs: Any) -> tuple[inspect.BoundArguments, list[tuple[str, Any]]]:
+    def bind(self, args: Any, kwargs: Any) -> tuple[inspect.BoundArguments, list[tuple[str, Any]]]:
+        """The arguments of a call by parameter, and its tensors by name."""
         try:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as error:
@@ -108,15 +129,22 @@ class Kernel:
         unique = {id(value): (name, value) for name, value in reversed(found)}
         return bound, [pair for pair in found if unique[id(pair[1])][0] == pair[0]]
 
-    def _traced(self, bound: inspect.BoundArguments, tensors: list[tuple[str, Any]]) -> tuple[ir.Program, _Results]:
+    def traced(self, bound: inspect.BoundArguments, tensors: list[tuple[str, Any]]) -> tuple[ir.Program, _Results]:
+        """The program for a call and what it returns."""
+        return self.cached(bound, tensors) or self._trace(bound, tensors, resolve())
+
+    def cached(
+        self, bound: inspect.BoundArguments, tensors: list[tuple[str, Any]]
+    ) -> tuple[ir.Program, _Results] | None:
+        """The program for a call, kept for later ones. None when a constant has no stand-in: it may have changed."""
         target = resolve()
         places = {id(value): index for index, (_, value) in enumerate(tensors)}
         try:
             constants = tuple((name, _freeze(value, places)) for name, value in bound.arguments.items())
             key = (constants, target.name, self._cores, self._schedule, precise())
             found = self._programs.get(key)
-        except (TypeError, RecursionError):  # a constant without a stand-in may have changed: traced anew each time
-            return self._trace(bound, tensors, target)
+        except (TypeError, RecursionError):
+            return None
         if found is None:
             found = self._programs[key] = self._trace(bound, tensors, target)
         return found
@@ -164,7 +192,7 @@ class Kernel:
             dtype = dtype_of(value)
         except NkiTypeError as error:
             raise NkiTypeError(f"{self!r}: argument {name}: {error.problem}") from None
-        shape = check_shape(tuple(value.shape), f"argument {name}")
+        shape = check_shape(sizes_of(value), f"argument {name}")
         view = trace.tensor(shape, dtype, "shared_hbm", name.removesuffix(ALIAS), kind="input")
         trace.program.inputs.append(view._storage.number)
         return view
@@ -217,18 +245,6 @@ class _Results:
         return tuple(outputs) if outputs else None
 
 
-def _writes(item: ir.Instruction) -> list[ir.Access]:
-    from .isa.table import INSTRUCTIONS
-
-    spec = INSTRUCTIONS.get(item.opcode)
-    operands = spec.operands if spec else {}
-    return [
-        access
-        for key, access in item.operands.items()
-        if isinstance(access, ir.Access) and key in operands and operands[key].writes
-    ]
-
-
 def _collect(name: str, value: Any, tensors: list[tuple[str, Any]]) -> None:
     if is_tensor(value):
         tensors.append((name, value))
@@ -254,7 +270,7 @@ def _freeze(value: Any, places: dict[int, int]) -> Any:
     """A hashable stand-in for an argument: what its trace depends on. TypeError when there is none."""
     if is_tensor(value):
         if id(value) in places:
-            return ("tensor", tuple(value.shape), str(value.dtype), places[id(value)])
+            return ("tensor", sizes_of(value), str(value.dtype), places[id(value)])
         if isinstance(value, np.ndarray):  # in a record: a constant
             return ("array", value.shape, value.dtype.str, value.tobytes())
         raise TypeError("a PyTorch tensor inside a record")

@@ -1,8 +1,9 @@
 """Where tensors lie in SBUF and PSUM: explicit addresses as given, the others first-fit over their lifetimes.
 
 A tensor lives from its allocation to its last use. What is used in a loop that runs on the device, and allocated
-outside of it, lives until the loop ends. A PSUM tensor that fits into one bank does not cross into the next; a larger
-one begins at a bank.
+outside of it, lives until the loop ends. It takes all partitions unless the memory would overflow: then tensors of up
+to 64 partitions share bytes with others, in different partitions. A PSUM tensor that fits into one bank does not cross
+into the next; a larger one begins at a bank.
 """
 
 from __future__ import annotations
@@ -73,6 +74,29 @@ def _place(size: int, taken: list[tuple[int, int]], bank: int | None) -> int:
     raise AssertionError("unreachable")
 
 
+def _intervals(holders: list[ir.Tensor]) -> list[tuple[int, int]]:
+    """The bytes that tensors take, as sorted (start, end)."""
+    return sorted((other.address or 0, (other.address or 0) + _bytes(other)) for other in holders)
+
+
+def _beside(tensor: ir.Tensor, size: int, holders: list[ir.Tensor], bank: int | None, limit: int) -> int:
+    """The start of a tensor in partitions that others leave free, and sets its partition; `limit` when there is none.
+
+    Instructions start at partition 0 or 64 with up to 64 partitions, and at multiples of 32 with up to 32.
+    """
+    rows = tensor.shape[0]
+    starts = (0, 32, 64, 96) if rows <= 32 else (0, 64) if rows <= 64 else (0,)
+    best = limit
+    for start in starts:
+        there = [
+            other for other in holders if start < other.partition + other.shape[0] and other.partition < start + rows
+        ]
+        at = _place(size, _intervals(there), bank)
+        if at + size <= limit and at < best:
+            best, tensor.partition = at, start
+    return best
+
+
 def _lay_out(program: ir.Program, core: int, buffer: str, limit: int, bank: int | None) -> int:
     """Addresses of one memory of one core; returns the highest byte in use."""
     lives = _lifetimes(program.cores[core])
@@ -93,9 +117,10 @@ def _lay_out(program: ir.Program, core: int, buffer: str, limit: int, bank: int 
         alive = [other for other in alive if lives[other.number][1] > start]
         pinned = [other for other in explicit if lives[other.number][0] <= end and lives[other.number][1] >= start]
         holders = alive + pinned
-        taken = sorted((other.address or 0, (other.address or 0) + _bytes(other)) for other in holders)
         size = _bytes(tensor)
-        at = _place(size, taken, bank)
+        at = _place(size, _intervals(holders), bank)
+        if at + size > limit:
+            at = _beside(tensor, size, holders, bank, limit)
         if at + size > limit:
             raise _full(program, tensor, size, holders, buffer, limit)
         tensor.address = at

@@ -15,8 +15,9 @@ def _is_field(name: str, value: Any) -> bool:
 class NKIObject:
     """Base class of records: what a class annotates, or gives a value, is a field and an argument of `__init__`.
 
-    Fields come in order, those of base classes first. The value in the class is the default. `__post_init__` runs at
-    the end, when there is one; a class that defines `__init__` keeps it. TypeError for missing or unknown fields.
+    Fields come in order, those of base classes first. The value in the class is the default; a field without one may
+    be left out and set later, and reading it before raises AttributeError. `__post_init__` runs at the end, when there
+    is one; a class that defines `__init__` keeps it. TypeError for unknown fields.
     """
 
     _fields: tuple[str, ...] = ()
@@ -39,17 +40,24 @@ class NKIObject:
                 raise TypeError(f"{cls.__name__} {problem}: {name}")
             values[name] = value
         for name in cls._fields:
-            object.__setattr__(self, name, values[name] if name in values else _default(cls, name))
+            value = values[name] if name in values else _default(cls, name)
+            if value is not _UNSET:
+                object.__setattr__(self, name, value)
         finish = getattr(self, "__post_init__", None)
         if finish is not None:
             finish()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in type(self)._fields:
+            raise AttributeError(f"field {name} of {type(self).__name__} has no value yet")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+_UNSET: Any = object()
 
 
 def _default(cls: type, name: str) -> Any:
     field = getattr(cls, "__dataclass_fields__", {}).get(name)
     if field is not None and field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    try:
-        return getattr(cls, name)
-    except AttributeError:
-        raise TypeError(f"{cls.__name__} needs a value for {name}") from None
+    return getattr(cls, name, _UNSET)

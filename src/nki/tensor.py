@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from . import ir
 from .dtypes import DType, as_dtype
-from .errors import NkiIndexError, NkiNotImplementedError, NkiTypeError, NkiValueError
+from .errors import NkiIndexError, NkiNotImplementedError, NkiTypeError, NkiValueError, NkiWarning
 from .source import here
 
 _T = TypeVar("_T")
@@ -17,7 +18,10 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class ds:
-    """`size` elements from `start` on, as an index: `t[nl.ds(start, size)]`. `start` may be a register."""
+    """`size` elements from `start` on, as an index: `t[nl.ds(start, size)]`. `start` may be a register.
+
+    With size 0 the result is a view of nothing, which no instruction takes.
+    """
 
     start: Any
     size: int
@@ -163,7 +167,14 @@ class NkiTensor:
         raise self._error(NkiTypeError, "cannot be iterated over: use a loop over indices")
 
     def __bool__(self) -> bool:
-        raise self._error(NkiTypeError, "has no truth value while the kernel is traced: its data comes later")
+        """True, with a warning: public kernels test optional arguments so. `is not None` says it better."""
+        warnings.warn(
+            NkiWarning(
+                f"{self!r} is tested for truth while the kernel is traced: that says that it is there ({here()})"
+            ),
+            stacklevel=2,
+        )
+        return True
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise self._error(NkiTypeError, "is written by instructions with dst=, such as nisa.tensor_copy, not by =")
@@ -227,6 +238,8 @@ class NkiTensor:
             if start is not None:
                 return start, part.size, part.step, False
             last = part.start + (part.size - 1) * part.step
+            if part.size == 0 and 0 <= part.start <= size:  # the share of a core that has nothing to do
+                return part.start, 0, part.step, False
             if part.size < 1 or part.start < 0 or last >= size:
                 raise self._error(
                     NkiIndexError, f"has {size} elements in dimension {dim}, ds({part.start}, {part.size}) does not fit"
@@ -413,8 +426,9 @@ class NkiTensor:
         if not shape or min(shape) < 1:
             raise self._error(NkiValueError, f"cannot take the pattern {pattern}: counts are at least 1")
         view = NkiTensor(self._storage, to, shape, strides, offset)
-        inner = math.prod(base.shape[indirect_dim + 1 :])
-        limit = math.prod(base.shape[: indirect_dim + 1])
+        rows = self._rows_of(base)
+        inner = math.prod(rows[indirect_dim + 1 :])
+        limit = math.prod(rows[: indirect_dim + 1])
         if scalar_offset is not None:
             source = _dynamic_source(scalar_offset)
             if source is None:
@@ -423,18 +437,23 @@ class NkiTensor:
         if vector_offset is not None:
             if indirect_dim != 0 or self.on_chip:
                 raise self._error(NkiValueError, "takes vector_offset over dimension 0 of a tensor in HBM only")
-            rows = _index_vector(self, vector_offset)
+            starts = _index_vector(self, vector_offset)
             if vector_offset.shape[0] != shape[0]:
                 raise self._error(
                     NkiValueError, f"has {vector_offset.shape[0]} row offsets for {shape[0]} rows in the pattern"
                 )
-            view._rows = (rows, inner, limit)
+            view._rows = (starts, inner, limit)
         if self.on_chip:
             row = view.storage_free
             if strides[0] != row and shape[0] > 1:
                 raise self._error(NkiValueError, f"has {row} elements in one partition: the first stride is not {row}")
             view.strides = (row, *strides[1:])
         return view
+
+    def _rows_of(self, base: NkiTensor) -> tuple[int, ...]:
+        """The shape that counts rows for an indirect access: that of the tensor, or of a reshaped view of all of it."""
+        whole = self.dtype == base.dtype and self.offset == 0 and self.size == base.size and self.is_contiguous()
+        return self.shape if whole and not self.is_indirect() else base.shape
 
     def _dim(self, dim: int) -> int:
         if not -self.ndim <= dim < self.ndim:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch_neuronx import config
     from torch_neuronx.checking.run import check
     from torch_neuronx.compiler.metrics import GraphMetrics, get_dynamo_metrics, reset_dynamo_metrics
+    from torch_neuronx.kernels import nki_op, wrap_nki
     from torch_neuronx.lowering.api import Lowered, lower
     from torch_neuronx.reports import FallbackReport, FallbackRow, fallbacks, reset_fallbacks, set_fallback_policy
 
@@ -54,9 +55,11 @@ __all__ = [
     "get_dynamo_metrics",
     "lower",
     "neuron",
+    "nki_op",
     "reset_dynamo_metrics",
     "reset_fallbacks",
     "set_fallback_policy",
+    "wrap_nki",
 ]
 
 
@@ -66,7 +69,9 @@ _HOMES = {
     "check": "checking.run",
     "get_dynamo_metrics": "compiler.metrics",
     "lower": "lowering.api",
+    "nki_op": "kernels",
     "reset_dynamo_metrics": "compiler.metrics",
+    "wrap_nki": "kernels",
 }
 
 

@@ -11,7 +11,14 @@ from conformance.compare import NOT_APPLICABLE, STATES
 from conformance.report import Results, state_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-DTYPES = (("float32", "f32"), ("bfloat16", "bf16"), ("float16", "f16"), ("int32", "i32"), ("int64", "i64"), ("bool", "bool"))
+DTYPES = (
+    ("float32", "f32"),
+    ("bfloat16", "bf16"),
+    ("float16", "f16"),
+    ("int32", "i32"),
+    ("int64", "i64"),
+    ("bool", "bool"),
+)
 LETTERS = {"native": "L", "fallback": "x", "error": "E", "wrong": "W", "crash": "C", NOT_APPLICABLE: "-"}
 WORDS = {"native": "agree", "fallback": "no lowering", "error": "error", "wrong": "wrong", "crash": "crash"}
 
@@ -61,10 +68,10 @@ def page(results: Results) -> str:
     lines = [
         "# Lowering coverage",
         "",
-        f"Written by `make coverage-lowering` (torch {about['torch']}, {about['cpu']}, {about['seconds'] / 60:.0f} min on "
+        f"Written by `make coverage-lowering` (torch {about['torch']}, {about['cpu']}, {about['seconds'] / 60:.0f} min on "  # noqa: E501
         f"{about['workers']} processes). Do not edit.",
         "",
-        "Samples of PyTorch's operator database are lowered to StableHLO, compiled by XLA for the CPU, run, and compared "
+        "Samples of PyTorch's operator database are lowered to StableHLO, compiled by XLA for the CPU, run, and compared "  # noqa: E501
         "with PyTorch on the CPU: forward, and backward where the operator has one. Operators that draw random numbers "
         "are compared with the `neuron` device, whose random stream the modules share. A pair (operator, dtype) is as "
         "good as its worst sample. What the letters of the engine mean is in [coverage.md](coverage.md).",
@@ -115,4 +122,6 @@ def _total(title: str, rows: list[dict[str, Any]]) -> str:
     counts = collections.Counter(state_of(r) for r in rows)
     good, pairs = share(counts)
     cells = " | ".join(str(counts[s]) for s in STATES)
-    return f"| {title} | {len(rows)} | {cells} | {100 * good / pairs:.1f} % |" if pairs else f"| {title} | 0 | {cells} | |"
+    return (
+        f"| {title} | {len(rows)} | {cells} | {100 * good / pairs:.1f} % |" if pairs else f"| {title} | 0 | {cells} | |"
+    )

@@ -8,7 +8,7 @@ python tests/conformance/referee.py --show --only '^add$' --dtypes float32     o
 A verdict is one of compare.STATES, with these meanings here: native: lowered, and equal. fallback: cannot be lowered,
 and `detail` says why. error: anything else that was raised. wrong: another value, dtype or shape. crash: the process
 died.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -109,7 +109,12 @@ class Pair:
     def backward(self, verdict: Verdict) -> None:
         for sample in self.samples(True)[: max(1, self.budget // 2)]:
             if any(t.requires_grad for t in sample.tensors()):
-                self.check(verdict, sample, lambda *a, **k: self.gradients(Sample(a, k, sample.process)), self.gradients)
+                self.check(
+                    verdict,
+                    sample,
+                    lambda *a, **k: self.gradients(Sample(a, k, sample.process)),
+                    self.gradients,  # noqa: B023
+                )
 
     def gradients(self, sample: Sample) -> Any:
         """Gradients of the leaves for a gradient of ones, scaled by position so that mistakes in order show."""
@@ -165,7 +170,9 @@ class Pair:
         return lowered.run(*given.args, seed=SEED, **given.kwargs)
 
     def compare(self, got: Any, expected: Any) -> None:
-        expected = torch.utils._pytree.tree_map(lambda t: t.detach().cpu() if isinstance(t, torch.Tensor) else t, expected)
+        expected = torch.utils._pytree.tree_map(
+            lambda t: t.detach().cpu() if isinstance(t, torch.Tensor) else t, expected
+        )
         self.judge.compare(got, expected, on_device=False)
 
 
@@ -200,7 +207,13 @@ def main() -> int:
         return 2
     path = args.json or ROOT / "build" / "conformance" / f"lowering-{args.size}.json"
     results = report.Results(
-        {"size": args.size, "cpu": report.cpu_name(), "torch": torch.__version__, "workers": args.workers, "seconds": 0.0},
+        {
+            "size": args.size,
+            "cpu": report.cpu_name(),
+            "torch": torch.__version__,
+            "workers": args.workers,
+            "seconds": 0.0,
+        },
         [],
     )
     if args.resume and path.exists():

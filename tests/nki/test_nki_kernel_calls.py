@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -48,7 +49,9 @@ def test_numpy_in_numpy_out() -> None:
     for dtype in (np.float32, np.float16, np.int8, np.uint16):
         got = scaled(np.ones((4, 4), dtype))
         assert isinstance(got, np.ndarray) and got.dtype == dtype and (got == 2).all()
-    assert run(lambda x: nl.copy(x, nl.bfloat16), np.full((2, 2), 1.00390625, F32)).dtype == F32  # NumPy has none
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "ml_dtypes", None)  # without it, types that NumPy lacks are widened
+        assert run(lambda x: nl.copy(x, nl.bfloat16), np.full((2, 2), 1.00390625, F32)).dtype == F32
     assert run(lambda x: nl.copy(x, nl.bool_), A).dtype == bool
 
 
@@ -91,7 +94,6 @@ def test_tensors_in_tuples_and_dictionaries() -> None:
         ((torch.ones(2, 2, dtype=torch.int64),), "is int64, it takes float32"),
         ((np.array(1.0, F32),), "argument x has no dimensions"),
         ((np.ones((0, 2), F32),), "argument x has shape"),
-        ((torch.ones(2, 2, device="meta"),), "x is on meta"),
         ((), "missing a required argument"),
     ],
 )
@@ -265,7 +267,9 @@ def test_records_are_constants_by_their_fields() -> None:
     assert np.array_equal(kernel(A, settings), A * F32(3)) and traces == [2.0, 3.0]
     more = More(1.0, shift=2.0)
     assert (more.total, more.name, Settings(1.0).shift) == (3.0, "more", 0.0)
-    for wrong, message in (((), "needs a value for factor"), ((1, 2, 3), "takes 2 fields")):
+    with pytest.raises(AttributeError, match="field factor of .* has no value yet"):
+        Settings().factor  # noqa: B018
+    for wrong, message in (((1, 2, 3), "takes 2 fields"),):
         with pytest.raises(TypeError, match=message):
             Settings(*wrong)
     with pytest.raises(TypeError, match="has no field: nothing"):

@@ -77,7 +77,6 @@ TRN2 = [
     (lambda: t(4, 8)[..., ...], X, "takes one Ellipsis"),
     (lambda: t(4, 8).__setitem__(0, 1), T, "is written by instructions"),
     (lambda: list(t(4, 8)), T, "cannot be iterated over"),
-    (lambda: 1 if t(4, 8) else 0, T, "has no truth value"),
     (lambda: t(4, 8).permute([1, 0]), V, "cannot be permuted"),
     (lambda: t(4, 8).reshape(2, 16), V, "cannot be reshaped"),
     (lambda: t(4, 8)[:, ::2].reshape(4, 2, 2).reshape(4, 3), V, "cannot be reshaped"),

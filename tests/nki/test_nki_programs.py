@@ -116,11 +116,11 @@ def test_tensors_share_memory_over_time_but_not_at_one_time() -> None:
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         tiles = []
         for i in range(copies):
-            tile = nl.ndarray((64, 30_000), nl.float32)  # 120 kB of a partition
+            tile = nl.ndarray((128, 30_000), nl.float32)  # 120 kB of a partition
             nisa.memset(tile, float(i))
             tiles.append(tile)
         for tile in tiles if together else tiles[-1:]:
-            nl.store(out, tile[:, 0:32])
+            nl.store(out, tile[0:64, 0:32])
         return out
 
     assert (kernel(A, 5, False) == 4).all()
@@ -133,7 +133,7 @@ def test_tensors_share_memory_over_time_but_not_at_one_time() -> None:
         "SBUF is full",
         "needs 120000 bytes",
         "120000 of 212984",
-        "[64, 30000] float32",
+        "[128, 30000] float32",
         "test_nki_programs",
     ):
         assert part in text, text
@@ -290,3 +290,45 @@ def test_cores_that_do_not_meet() -> None:
 
     with pytest.raises(NkiValueError, match="both cores must allocate the same shared HBM"):
         uneven[2](A)
+
+
+def test_small_tensors_share_bytes_when_sbuf_would_overflow() -> None:
+    columns = 212984 // 4 // 3  # a third of a partition in float32
+
+    @nki.jit
+    def kernel(x):
+        tiles = [nl.load(x[part]) for part in (slice(0, 64), slice(64, 128), slice(128, 160), slice(160, 192))]
+        tiles += [nl.load(x[192:224]), nl.load(x[224:256])]
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        start = 0
+        for tile in tiles:
+            nl.store(out[start : start + tile.shape[0]], tile)
+            start += tile.shape[0]
+        return out
+
+    x = np.arange(256 * columns, dtype=F32).reshape(256, columns)
+    program = kernel.program(x)
+    places = [(t.partition, t.address) for t in program.tensors if t.buffer == "sbuf"]
+    assert len(set(places)) == 6 and {at for _, at in places} == {0, columns * 4, columns * 8}
+    assert np.array_equal(kernel(x), x)
+    small = kernel.program(x[:, :100])
+    assert all(t.partition == 0 for t in small.tensors)
+
+
+def test_a_share_of_nothing() -> None:
+    @nki.jit
+    def kernel(x, size):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        part = x[nl.ds(4, size)]
+        assert part.shape == (size, 8)
+        nl.store(out, nl.load(x) if size == 0 else nl.load(part))
+        return out
+
+    assert np.array_equal(kernel(sample(4, 8), 0), sample(4, 8))
+
+    @nki.jit
+    def loads_nothing(x):
+        return nl.store(x[nl.ds(0, 0)], nl.load(x[0:1]))
+
+    with pytest.raises(NkiValueError, match=r"dma_copy: dst has shape \(0, 8\): there is nothing in it"):
+        loads_nothing(sample(4, 8))

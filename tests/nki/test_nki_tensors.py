@@ -9,6 +9,7 @@ from nki_helpers import run, sample
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from nki.errors import NkiIndexError, NkiWarning
 
 X = sample(64, 6, 8)
 
@@ -186,3 +187,30 @@ def test_random_chains_of_views(seed: int, on_chip: bool) -> None:
         return out
 
     assert np.array_equal(kernel(base), want)
+
+
+def test_a_tensor_is_there() -> None:
+    def body(x):
+        with pytest.warns(NkiWarning, match="tested for truth while the kernel is traced"):
+            assert x
+        return nl.copy(x)
+
+    run(body, sample(2, 4))
+
+
+def test_indirect_rows_count_in_the_shape_of_a_reshaped_tensor() -> None:
+    table = sample(4, 8, 16)  # blocks of rows, addressed by row
+
+    @nki.jit
+    def rows(table, ids):
+        out = nl.ndarray((ids.shape[0], 16), table.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray((ids.shape[0], 16), table.dtype)
+        flat = table.reshape(32, 16)
+        nisa.dma_copy(tile, flat.ap([[16, ids.shape[0]], [1, 16]], vector_offset=nl.load(ids)))
+        nl.store(out, tile)
+        return out
+
+    ids = np.array([[31], [0], [9]], np.int32)
+    assert np.array_equal(rows(table, ids), table.reshape(32, 16)[ids[:, 0]])
+    with pytest.raises(NkiIndexError, match="row index 32 .* is not in 0 to 31"):
+        rows(table, np.array([[32]], np.int32))

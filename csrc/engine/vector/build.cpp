@@ -138,9 +138,7 @@ class Builder {
     }
   }
   bool in_loop(int sink) const { return full_[nodes_[sink].a]; }
-  int sink_level(int sink) const {
-    return nodes_[sink].kind == Kind::kReduce ? reduce_level_.at(sink) : level_[sink];
-  }
+  int sink_level(int sink) const { return nodes_[sink].kind == Kind::kReduce ? reduce_level_.at(sink) : level_[sink]; }
   void demand(int v, int level) {
     if (!full_[v] || input(v)) return;
     if (home_[v] >= 0) {
@@ -387,7 +385,8 @@ class Builder {
       const int v = static_cast<int>(i);
       if (home_[i] != level || is_sink(nodes_[i])) continue;
       order.push_back(v);
-      if (const auto at = after.find(v); at != after.end()) order.insert(order.end(), at->second.begin(), at->second.end());
+      if (const auto at = after.find(v); at != after.end())
+        order.insert(order.end(), at->second.begin(), at->second.end());
     }
     std::stable_sort(last.begin(), last.end(), [&](int x, int y) { return store_in_place(x) < store_in_place(y); });
     order.insert(order.end(), last.begin(), last.end());

@@ -20,8 +20,7 @@ const Machine* find_machine(const char* name) {
     return has ? &avx512_machine() : nullptr;
   }
   if (std::strcmp(name, "avx2") == 0) {
-    const bool has =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     return has ? &avx2_machine() : nullptr;
   }
 #endif

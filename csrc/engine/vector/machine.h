@@ -59,14 +59,14 @@ struct Machine {
   Handler row_unary[static_cast<int>(Unary::count)];
   Handler row_binary[static_cast<int>(Binary::count)][kFroms];  // slot and immediate only
   Handler row_select;
-  Handler load[kTypes];           // accumulator = operand[offset ...]
-  Handler load_one[kTypes];       // first register = operand[0] everywhere
-  Handler store[kTypes];          // operand[offset ...] = accumulator; null for integers
-  Handler store_one[kTypes];      // operand[0] = accumulator's first element
-  Handler keep;                   // slot = accumulator
-  Handler keep_row;               // slot = first register everywhere
-  Handler select;                 // accumulator = accumulator != 0 ? slot : other slot
-  Handler column;                 // operand[offset ...] (float32) += accumulator
+  Handler load[kTypes];                            // accumulator = operand[offset ...]
+  Handler load_one[kTypes];                        // first register = operand[0] everywhere
+  Handler store[kTypes];                           // operand[offset ...] = accumulator; null for integers
+  Handler store_one[kTypes];                       // operand[0] = accumulator's first element
+  Handler keep;                                    // slot = accumulator
+  Handler keep_row;                                // slot = first register everywhere
+  Handler select;                                  // accumulator = accumulator != 0 ? slot : other slot
+  Handler column;                                  // operand[offset ...] (float32) += accumulator
   Handler reset[static_cast<int>(Reduce::count)];  // before the first chunk of a row
   Handler total[static_cast<int>(Reduce::count)];  // first register = the reduction of the row
   Handler reduce[static_cast<int>(Reduce::count)];

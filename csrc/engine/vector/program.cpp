@@ -74,8 +74,7 @@ void Program::run_pass(const Pass& pass, Row& row, int64_t begin, int64_t end) c
   machine_.run(pass.tail.data(), &c);
   for (const int operand : pass.writes) {
     const int64_t bytes = kTypeBytes[static_cast<int>(operands_[operand].type)];
-    std::memcpy(row.saved[operand] + at * bytes, row.bases[operand] + at * bytes,
-                static_cast<size_t>(c.left * bytes));
+    std::memcpy(row.saved[operand] + at * bytes, row.bases[operand] + at * bytes, static_cast<size_t>(c.left * bytes));
   }
   for (const int operand : pass.reads) row.bases[operand] = row.saved[operand];
   for (const int operand : pass.writes) row.bases[operand] = row.saved[operand];

@@ -2,8 +2,8 @@
 // memory. It is given as values in order of definition and run on an iteration space of rows; a value has one element
 // for each place of a row ("full"), or one for the whole row (inputs declared so, and results of reductions).
 //
-// Full values travel through the accumulator and slots of the thread. A reduction ends a pass over its row; what a later
-// pass needs again is kept in a buffer of the thread as long as a row. All arithmetic is in float32.
+// Full values travel through the accumulator and slots of the thread. A reduction ends a pass over its row; what a
+// later pass needs again is kept in a buffer of the thread as long as a row. All arithmetic is in float32.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -50,7 +50,8 @@ class Program {
   Program(std::vector<Operand> operands, const std::vector<Node>& nodes, const Machine& machine);
 
   // data: the first element of each operand. Outputs may be the memory of an input that has the same place in every
-  // row, if no reduction lies between reading and writing it. Up to `threads` threads; results do not depend on how many.
+  // row, if no reduction lies between reading and writing it. Up to `threads` threads; results do not depend on how
+  // many.
   void run(const Space& space, char* const* data, int threads) const;
 
   bool reduces() const { return passes_.size() > 1 || columns_ > 0; }
@@ -58,9 +59,9 @@ class Program {
  private:
   friend class Builder;
   struct Pass {
-    std::vector<Instruction> once;           // values of the row, from the reductions of the pass before
-    std::vector<Instruction> chunk, tail;    // full values
-    std::vector<int> reads, writes;          // operands of full values
+    std::vector<Instruction> once;         // values of the row, from the reductions of the pass before
+    std::vector<Instruction> chunk, tail;  // full values
+    std::vector<int> reads, writes;        // operands of full values
   };
   struct Row;
   void run_rows(const Space& space, char* const* data, int64_t begin, int64_t end, char* const* columns) const;

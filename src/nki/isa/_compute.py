@@ -220,9 +220,16 @@ def tensor_tensor_scan(
     return issue("tensor_tensor_scan", locals())
 
 
-def tensor_copy(dst: Tensor, src: Tensor, engine: Any = _E.unknown, name: str | None = None) -> NkiInstruction:
-    """dst = src, converted; bit exact between equal dtypes."""
-    return issue("tensor_copy", locals())
+def tensor_copy(
+    dst: Tensor, src: Tensor, engine: Any = _E.unknown, name: str | None = None, dtype: Any = None
+) -> NkiInstruction:
+    """dst = src, converted; bit exact between equal dtypes.
+
+    `dtype` is of earlier versions, and public kernels still give it; dst's dtype decides.
+    """
+    arguments = locals()
+    del arguments["dtype"]
+    return issue("tensor_copy", arguments)
 
 
 def tensor_copy_predicated(

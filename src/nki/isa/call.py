@@ -122,6 +122,7 @@ class Call:
                 key,
                 NkiTargetError,
             )
+        self.need(tensor.size > 0, f"has shape {tensor.shape}: there is nothing in it", key)
         self.check_bounds(key, tensor)
         dma = self.spec.engines == ("dma",)
         if tensor._rows is not None and not dma:

@@ -126,7 +126,9 @@ def _compile_graph(
         passes.on_device(runnable)
     graph.set_codegen(torch.fx.graph._BoxedCodeGen())  # type: ignore[no-untyped-call]
     runnable.recompile()
-    row = metrics.add(metrics.GraphMetrics(name, kind, passes.count(graph), captured, programs, time.perf_counter() - began))
+    row = metrics.add(
+        metrics.GraphMetrics(name, kind, passes.count(graph), captured, programs, time.perf_counter() - began)
+    )
     forward = runnable.forward
 
     def run(inputs: list[Any]) -> Any:

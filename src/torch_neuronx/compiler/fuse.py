@@ -63,7 +63,7 @@ def order_of(t: torch.Tensor) -> tuple[int, ...] | None:
 
 @dataclass
 class Place:
-    """Where a node can be computed: over this domain, in rows of `inner` of its dimensions (0: any), or as a column sum."""
+    """Where a node can be computed: over this domain, in rows of `inner` dimensions (0: any), or as a column sum."""
 
     domain: Shape
     inner: int = 0
@@ -75,9 +75,7 @@ def place_of(node: Node) -> Place | None:
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return None
     tensors = [value(n) for n in node.all_input_nodes]
-    if not tensors or any(
-        not isinstance(t, torch.Tensor) or t.is_sparse or t.is_conj() or t.is_neg() for t in tensors
-    ):
+    if not tensors or any(not isinstance(t, torch.Tensor) or t.is_sparse or t.is_conj() or t.is_neg() for t in tensors):
         return None
     integers = (torch.int32, torch.int64) if node.target is aten._to_copy.default else ()
     for t in tensors:
@@ -112,7 +110,9 @@ def _pointwise_place(node: Node) -> Place | None:
 def _row_place(node: Node) -> Place | None:
     x = value(node.args[0])
     results = value(node)
-    if any(r.dtype not in FLOATS for r in (results if isinstance(results, tuple | list) else [results]) if r is not None):
+    if any(
+        r.dtype not in FLOATS for r in (results if isinstance(results, tuple | list) else [results]) if r is not None
+    ):
         return None
     dims = _reduced(node, x)
     if dims is None or x.dim() == 0:
@@ -160,7 +160,7 @@ class Group:
         return node not in self.columns and shape_of(value(node)) == self.domain
 
     def is_operand(self, node: Node) -> bool:
-        """Whether other operators of the group can use this value: full, or one element a row with its dimensions kept."""
+        """Whether operators of the group can use this value: full, or one element a row with its dimensions kept."""
         if node in self.columns or not isinstance(value(node), torch.Tensor):
             return False
         shape = shape_of(value(node))

@@ -215,7 +215,7 @@ def _aliases(node: Node) -> Iterable[Node]:
 
 
 def _copies(graph: Graph, grouping: Grouping) -> dict[Group, dict[Node, list[Node]]]:
-    """copy_ of a group's value into an input of the graph, with who reads that input: the program can write it there."""
+    """copy_ of a group's value into an input of the graph, which the program can write, and who reads that input."""
     found: dict[Group, dict[Node, list[Node]]] = {}
     for copy in graph.nodes:
         if copy.target is not aten.copy_.default or copy.users:
@@ -284,10 +284,10 @@ def _rebuild(graph: Graph, units: dict[Node, Unit]) -> Graph:
             result = new.call_function(operator.getitem, (call, i))
             result.meta.update(node.meta)
             t = value(node)
-            if node.target is aten.sum.dim_IntList and len(node.args) > 2 and node.args[2]:
-                if t.dim() and all(isinstance(s, int) for s in t.shape):
-                    result = new.call_function(aten.view.default, (result, list(t.shape)))
-                    result.meta.update(node.meta)
+            keeps_dims = node.target is aten.sum.dim_IntList and len(node.args) > 2 and node.args[2]
+            if keeps_dims and t.dim() and all(isinstance(s, int) for s in t.shape):
+                result = new.call_function(aten.view.default, (result, list(t.shape)))
+                result.meta.update(node.meta)
             made[node] = result
         for copy, target in unit.written:
             made[copy] = made[target]

@@ -19,7 +19,7 @@ Number = int | float
 
 
 class Emitter:
-    """Values of a vector program in order of definition (csrc/engine/vector/program.h). The same value is written once."""
+    """Values of a vector program in order of definition (csrc/engine/vector/program.h), each written once."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -221,10 +221,8 @@ def _gelu_tanh_argument(e: Emitter, x: Any) -> Any:
 
 @pointwise(aten.gelu.default)
 def _gelu(e: Emitter, x: Any, approximate: str = "none") -> Any:
-    if approximate == "tanh":
-        bend = e("tanh", _gelu_tanh_argument(e, x))
-    else:
-        bend = e("erf", e("mul", x, SQRT_HALF))
+    tanh = approximate == "tanh"
+    bend = e("tanh", _gelu_tanh_argument(e, x)) if tanh else e("erf", e("mul", x, SQRT_HALF))
     return e("mul", e("mul", x, 0.5), e("add", 1.0, bend))
 
 

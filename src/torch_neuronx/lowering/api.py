@@ -288,7 +288,7 @@ def _from_export(program: torch.export.ExportedProgram) -> _Plan:
         if not isinstance(fake, torch.Tensor):
             if isinstance(fake, (torch.SymInt, torch.SymFloat)):
                 raise LoweringError(
-                    f"argument {spec.arg.name} of the exported program is a symbolic number: a module has fixed shapes. "
+                    f"argument {spec.arg.name} of the exported program is a symbolic number: a module has fixed shapes. "  # noqa: E501
                     "Export without dynamic_shapes, once for each shape."
                 )
             if node.users:
@@ -344,7 +344,7 @@ def _joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         if loss is None or loss.numel() != 1 or not loss.requires_grad:
             seen = "no tensor" if loss is None else f"{loss.dtype}{list(loss.shape)}"
             raise TraceError(
-                f"backward=True wants a loss as the first tensor that {type(module).__name__} returns: one element that "
+                f"backward=True wants a loss as the first tensor that {type(module).__name__} returns: one element that "  # noqa: E501
                 f"depends on a parameter, not {seen}. Wrap the module so that it returns its loss first."
             )
         leaves = state.current(held, learn)

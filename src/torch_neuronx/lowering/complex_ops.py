@@ -300,7 +300,10 @@ def _product(name: str) -> None:
         rr, ii, ri, ir = (
             function(cx, a, b)
             for a, b in (
-                (left.real, right.real), (left.imag, right.imag), (left.real, right.imag), (left.imag, right.real),
+                (left.real, right.real),
+                (left.imag, right.imag),
+                (left.real, right.imag),
+                (left.imag, right.real),
             )  # fmt: skip
         )
         cx.out = out

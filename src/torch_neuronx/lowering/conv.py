@@ -34,7 +34,7 @@ def forward(cx: Any, x: Value, w: Value, stride: Any, pad: Any, dilation: Any, g
 def transposed(
     cx: Any, x: Value, w: Value, stride: Any, pad: Any, dilation: Any, groups: int, sizes: Sequence[int], dtype: Any
 ) -> Value:
-    """The gradient of `forward` with kernel w ([in, out / groups, ...]): x spread by the stride, the kernel mirrored."""
+    """The gradient of `forward` with kernel w ([in, out / groups, ...]): x spread by the stride, the kernel mirrored."""  # noqa: E501
     rank = x.rank - 2
     n = _spatial(rank)
     inputs, outputs = w.shape[0], w.shape[1] * groups

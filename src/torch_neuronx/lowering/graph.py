@@ -191,7 +191,7 @@ def fakes_of(node: torch.fx.Node) -> Any:
 
 # Bookkeeping calls without a value.
 _PYTHON: set[Any] = {torch.ops.aten._assert_async.msg, torch.ops.aten._assert_scalar.default,
-                     torch.ops.aten._assert_tensor_metadata.default, torch.ops.aten.sym_constrain_range_for_size.default}  # fmt: skip
+                     torch.ops.aten._assert_tensor_metadata.default, torch.ops.aten.sym_constrain_range_for_size.default}  # fmt: skip  # noqa: E501
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 

@@ -22,7 +22,7 @@ Kind = Literal["lowering", "decomposition", "composite", "data-dependent", "miss
 
 # One module per family of csrc/aten/ops that has operators of its own to lower.
 FAMILIES = (
-    "attention", "complex_ops", "control_flow", "conv", "copy", "elementwise", "embedding", "factory", "fft", "index", "linalg",
+    "attention", "complex_ops", "control_flow", "conv", "copy", "elementwise", "embedding", "factory", "fft", "index", "linalg",  # noqa: E501
     "loss", "matmul", "norm", "pool", "random", "reduce", "scan", "shape", "sort", "special", "upsample", "view",
 )  # fmt: skip
 

@@ -69,7 +69,7 @@ def describe(error: Exception, what: str) -> str:
     """One paragraph about a failed trace."""
     text = " ".join(str(error).split())
     return (
-        f"{what} could not be traced into a graph: {type(error).__name__}: {text[:500]}. A graph needs tensors of fixed "
-        "shapes and no Python decision on a tensor's values: use torch.where or torch.cond for those, and keep printing, "
+        f"{what} could not be traced into a graph: {type(error).__name__}: {text[:500]}. A graph needs tensors of fixed "  # noqa: E501
+        "shapes and no Python decision on a tensor's values: use torch.where or torch.cond for those, and keep printing, "  # noqa: E501
         ".item() and .numpy() out of it. torch.export.draft_export(module, args) lists what stands in the way."
     )

@@ -71,7 +71,7 @@ def _checked(arguments: Sequence[Argument], tensors: Sequence[torch.Tensor]) -> 
     for a, t in zip(arguments, tensors, strict=True):
         if tuple(t.shape) != a.shape or t.dtype != a.dtype:
             raise ValueError(
-                f"argument {a.name} is {t.dtype}{list(t.shape)}, but the module was lowered for {a.dtype}{list(a.shape)}; "
+                f"argument {a.name} is {t.dtype}{list(t.shape)}, but the module was lowered for {a.dtype}{list(a.shape)}; "  # noqa: E501
                 "lower it again for these tensors"
             )
     return list(tensors)
@@ -84,7 +84,7 @@ def _to_xla(argument: Argument, tensor: torch.Tensor) -> list[Any]:
     if argument.dtype == torch.int64:
         if tensor.numel() and (int(tensor.min()) < INT32[0] or int(tensor.max()) > INT32[1]):
             raise IntegerRangeError(
-                f"argument {argument.name} holds int64 values from {int(tensor.min())} to {int(tensor.max())}, but int64 "
+                f"argument {argument.name} holds int64 values from {int(tensor.min())} to {int(tensor.max())}, but int64 "  # noqa: E501
                 f"runs as int32 on Trainium and holds {INT32[0]} to {INT32[1]}. Use smaller numbers, or keep this part "
                 "on the CPU."
             )
