@@ -106,7 +106,7 @@ def test_the_eager_gradients(name: str) -> None:
 def test_what_is_the_same_is_computed_once() -> None:
     compiled(FUNCTIONS["repeated"])(tensor(4, 6))
     (row,) = torch_neuronx.get_dynamo_metrics()
-    assert (row.captured_nodes, row.nodes, row.calls) == (5, 3, 1)
+    assert (row.captured_nodes, row.nodes, row.vector_programs, row.calls) == (5, 1, 1, 1)
 
 
 def test_random_numbers_are_eagers() -> None:
@@ -287,7 +287,10 @@ def test_mixed_devices_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stric": True}, "no option 'stric', only model_name, strict, fallback_execution; did you mean 'strict'"),
+        (
+            {"stric": True},
+            "no option 'stric', only model_name, strict, fallback_execution, fusion; did you mean 'strict'",
+        ),
         ({"strict": 1}, "option 'strict' .* is 1 of type int: it takes a bool"),
         ({"model_name": True}, "it takes a str"),
     ],

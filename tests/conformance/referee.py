@@ -112,8 +112,8 @@ class Pair:
                 self.check(
                     verdict,
                     sample,
-                    lambda *a, **k: self.gradients(Sample(a, k, sample.process)),
-                    self.gradients,  # noqa: B023
+                    lambda *a, process=sample.process, **k: self.gradients(Sample(a, k, process)),
+                    self.gradients,
                 )
 
     def gradients(self, sample: Sample) -> Any:

@@ -196,7 +196,7 @@ def _try(form: Callable[..., Any], program: Program) -> None:
 
 
 class _Place(NamedTuple):
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 # --- operators that only a device has: what a graph has in their place ------------------------------------------------
@@ -232,7 +232,7 @@ def _attention_backward(
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
     dropout, causal = rest[7], rest[8]
-    _, backward = torch.func.vjp(
+    _, backward = torch.func.vjp(  # type: ignore[misc]
         lambda q, k, v: _attention(q, k, v, bias, dropout, causal, scale=scale), query, key, value
     )
     return backward(grad)  # type: ignore[no-any-return]

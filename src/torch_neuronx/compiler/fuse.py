@@ -198,7 +198,7 @@ class Grouping:
             return
         candidates = []
         for source in node.all_input_nodes:
-            group = self.group_of.get(source)
+            group = self.group_of.get(source)  # type: ignore[assignment]
             if group is not None and group not in candidates and self._admits(group, node, place):
                 candidates.append(group)
         for group in reversed(candidates):

@@ -172,7 +172,7 @@ def fuse(graph: Graph, name: str) -> tuple[Graph, int]:
             program.call,
             tuple(program.inputs),
             tuple(program.results),
-            program.written,
+            program.written,  # type: ignore[arg-type]
         )
         for node in unit.nodes:
             units[node] = unit

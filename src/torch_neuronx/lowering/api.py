@@ -162,10 +162,10 @@ def lower(
         if not is_lowerable(argument.dtype) and argument.dtype != torch.complex64:
             raise unsupported_dtype(argument.dtype, f"argument {argument.name}")
     title = name or getattr(target, "__name__", type(target).__name__)
-    made: Emitted = emit(plan.graph, plan.arguments, plan.results_of, title)
+    made: Emitted = emit(plan.graph, plan.arguments, plan.results_of, title)  # type: ignore[arg-type]
     initial = [*plan.initial, *[None] * (len(made.arguments) - len(plan.initial))]
     return Lowered(
-        title, made.arguments, made.results, made.operators, made.random_launches, time.perf_counter() - started,
+        title, made.arguments, made.results, made.operators, made.random_launches, time.perf_counter() - started,  # type: ignore[arg-type]
         made.module, initial, plan.restore,
     )  # fmt: skip
 

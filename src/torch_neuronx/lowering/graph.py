@@ -138,7 +138,7 @@ class Lowerer(Builder):
         args = torch.fx.map_arg(node.args, lambda n: values[n])
         kwargs = torch.fx.map_arg(node.kwargs, lambda n: values[n])
         if node.target is operator.getitem:
-            return args[0][args[1]]
+            return args[0][args[1]]  # type: ignore[index]
         if node.target in _PYTHON:
             return None
         return self.call(node.target, args, kwargs, node.meta.get("val"), fakes_of(node))

@@ -48,7 +48,7 @@ def _max_pool(
     place = cx.iota((x.numel // _product(x.shape[:lead]) if x.numel else 0,), 0, torch.int32)
     place = cx.broadcast_dims(cx.reshape(place, x.shape[lead:]), x.shape, range(lead, x.rank))
     full = lambda values: [1] * lead + list(values)  # noqa: E731
-    values, places = windows_with_place(cx, x, place, full(window), full(stride), pairs, full(dilation))
+    values, places = windows_with_place(cx, x, place, full(window), full(stride), pairs, full(dilation))  # type: ignore[no-untyped-call]
     return values, cx.convert(places, torch.int64)
 
 
@@ -103,7 +103,7 @@ def max_pool_backward(
     pairs = _padding(x, gradient.shape, window, stride, pad, dilation)
     if all(d == 1 for d in dilation) and all(high >= 0 for _, high in pairs):
         full = lambda values: [1] * lead + list(values)  # noqa: E731
-        made = cx.select_and_scatter(cx.widen(x), cx.widen(gradient), full(window), full(stride), pairs)
+        made = cx.select_and_scatter(cx.widen(x), cx.widen(gradient), full(window), full(stride), pairs)  # type: ignore[no-untyped-call]
         return cx.convert(made, cx.dtype)
     return scatter_to_places(cx, gradient, places, x, lead)
 

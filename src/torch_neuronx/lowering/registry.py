@@ -124,10 +124,10 @@ def qualified(name: str) -> str:
 def key_of(op: Any) -> str:
     """'aten::add.Tensor' of an OpOverload; the name of a higher-order operator."""
     if isinstance(op, torch._ops.OpOverload):
-        namespace, _, name = op.name().partition("::")
+        namespace, _, name = op.name().partition("::")  # type: ignore[no-untyped-call]
         return f"{namespace}::{name}" if "." in name else f"{namespace}::{name}.default"
     if isinstance(op, torch._ops.HigherOrderOperator):
-        return f"higher_order::{op.name()}.default"
+        return f"higher_order::{op.name()}.default"  # type: ignore[no-untyped-call]
     return f"python::{getattr(op, '__module__', '')}.{getattr(op, '__name__', op)}"
 
 

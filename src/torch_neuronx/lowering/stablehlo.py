@@ -291,7 +291,7 @@ class Builder:
         return Value(made(x.ir, y.ir), x.shape, x.dtype)
 
     def same_shape(self, *values: Value) -> list[Value]:
-        shape = tuple(torch.broadcast_shapes(*(v.shape for v in values)))
+        shape = tuple(torch.broadcast_shapes(*(v.shape for v in values)))  # type: ignore[no-untyped-call]
         return [self.expand(v, shape) for v in values]
 
     def add(self, x: Value, y: Value) -> Value:
@@ -395,7 +395,7 @@ class Builder:
             _ints([dim]),
         )
         n = len(values)
-        types: list[tuple[Size, torch.dtype]] = [((), v.dtype) for v in values] * 2
+        types: list[tuple[Size, torch.dtype]] = [((), v.dtype) for v in values] * 2  # type: ignore[assignment]
         with self.region(op.body, types) as scalars:
             self.returns(*combine(scalars[:n], scalars[n:]))
         return [Value(r, shape, v.dtype) for r, v in zip(op.results, values, strict=True)]
@@ -452,7 +452,7 @@ class Builder:
             padding=self._pairs(padding),
         )
         n = len(values)
-        types: list[tuple[Size, torch.dtype]] = [((), v.dtype) for v in values] * 2
+        types: list[tuple[Size, torch.dtype]] = [((), v.dtype) for v in values] * 2  # type: ignore[assignment]
         with self.region(op.body, types) as scalars:
             self.returns(*combine(scalars[:n], scalars[n:]))
         return [Value(r, shape, v.dtype) for r, v in zip(op.results, values, strict=True)]

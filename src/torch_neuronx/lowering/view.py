@@ -135,7 +135,7 @@ def as_strided(cx: Any, x: Value, size: Sequence[int], stride: Sequence[int], of
 
 def memory_order(cx: Any, fake: torch.Tensor) -> list[int]:
     """Dimensions from the one that moves slowest through memory to the fastest; an error unless x is dense."""
-    order = sorted(range(fake.dim()), key=lambda d: (-fake.stride(d), d) if fake.shape[d] != 1 else (0, d))
+    order = sorted(range(fake.dim()), key=lambda d: (-fake.stride(d), d) if fake.shape[d] != 1 else (0, d))  # type: ignore[operator]
     expected = 1
     for d in reversed(order):
         if fake.shape[d] != 1 and fake.stride(d) != expected and fake.numel():
