@@ -233,6 +233,13 @@ VARIABLES: Mapping[str, Variable] = _table(
         "1",
         "1: a graph that fails to compile raises. 0: it runs eagerly.",
     ),
+    Variable(
+        "TORCH_NEURONX_VECTOR_ISA",
+        "choice",
+        "",
+        "Which build of the fused vector engine runs, for tests; by default the best that the processor has.",
+        choices=("portable", "avx2", "avx512"),
+    ),
     Variable("TORCH_NEURONX_COMPLEX_DECOMPOSE", "bool", "1", "Decompose complex operators before lowering.", "planned"),
     Variable(
         "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY",

@@ -64,7 +64,7 @@ SIGNATURES = {
     "tensor_scalar_cumulative": "dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reset_reduce",
     "scalar_tensor_tensor": "dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False",
     "tensor_tensor_scan": "dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False",
-    "tensor_copy": "dst, src, engine=unknown",
+    "tensor_copy": "dst, src, engine=unknown, dtype=None",  # dtype: of earlier versions, public kernels give it
     "tensor_copy_predicated": "dst, src, predicate, reverse_pred=False",
     "memset": "dst, value, engine=unknown",
     "reciprocal": "dst, data",

@@ -87,14 +87,14 @@ def test_unknown_names_are_warned_about_with_the_closest_one() -> None:
             {
                 "TORCH_NEURONX_FALBACK": "warn",
                 "TORCH_NEURONX_ZZZ": "1",
-                "TORCH_NEURONX_NEFF_CACHE_DIR": "/x",
+                "TORCH_NEURONX_METRICS_DIR": "/x",
                 "TORCH_NEURONX_FALLBACK": "warn",
                 "NEURON_SOMETHING_ELSE": "1",
             }
         )
     assert [str(warning.message) for warning in caught] == [
         "TORCH_NEURONX_FALBACK is set, but torch_neuronx knows no such variable; did you mean TORCH_NEURONX_FALLBACK?",
-        "TORCH_NEURONX_NEFF_CACHE_DIR is set, but this version of torch_neuronx does not act on it yet",
+        "TORCH_NEURONX_METRICS_DIR is set, but this version of torch_neuronx does not act on it yet",
         "TORCH_NEURONX_ZZZ is set, but torch_neuronx knows no such variable; the list is in docs/environment.md",
     ]
 

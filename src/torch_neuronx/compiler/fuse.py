@@ -134,6 +134,8 @@ def _row_place(node: Node) -> Place | None:
 def _reduced(node: Node, x: torch.Tensor) -> list[int] | None:
     """The dimensions that an operator of ROWS works over, from the first to the last."""
     target, args = node.target, node.args
+    if x.dim() == 0:  # -1 and 0 name a dimension of a scalar too, but there are no rows in it
+        return None
     if target in (aten.native_layer_norm.default, aten.native_layer_norm_backward.default):
         normalized: Any = args[1] if target is aten.native_layer_norm.default else args[2]
         return list(range(x.dim() - len(normalized), x.dim()))
