@@ -2,6 +2,10 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "aten/boundary.h"
 #include "aten/kernel.h"
 
@@ -17,6 +21,27 @@ uint64_t macs(const at::Tensor& input, const at::Tensor& weight, uint64_t output
   return (transposed ? static_cast<uint64_t>(input.numel()) : output_elements) * per_element;
 }
 
+// PyTorch gives float16 convolutions to oneDNN only on CPUs with float16 instructions, and there the kernels of oneDNN
+// in PyTorch 2.13 give wrong values, even NaN, for dilated and even-sized windows (they read memory that nobody wrote).
+// So such a CPU computes them in float32 and rounds once.
+bool wrong_on_host(at::ScalarType type) {
+#if defined(__x86_64__)
+  static const bool has_float16 = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & (1U << 23)) != 0;  // leaf 7: EDX bit 23, AVX512-FP16
+  }();
+  return type == at::kHalf && has_float16;
+#else
+  return false;
+#endif
+}
+
+// A host view of an operand of a convolution, in the type in which it is computed.
+at::Tensor operand(const at::Tensor& t) {
+  if (!t.defined()) return t;
+  return wrong_on_host(t.scalar_type()) ? alias(t).to(at::kFloat) : alias(t);
+}
+
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {
@@ -26,8 +51,9 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   if (lacks_hardware(input.scalar_type())) note_dtype("convolution_overrideable", input.scalar_type(), input.nbytes());
   KernelScope scope("convolution_overrideable", device);
   at::Tensor out =
-      at::convolution(alias(input), alias(weight), b.defined() ? std::make_optional(alias(b)) : std::nullopt, stride,
-                      padding, dilation, transposed, output_padding, groups);
+      at::convolution(operand(input), operand(weight), b.defined() ? std::make_optional(operand(b)) : std::nullopt,
+                      stride, padding, dilation, transposed, output_padding, groups)
+          .to(input.scalar_type());
   scope.work() = {.kind = device::Kind::kTensor,
                   .element_bytes = static_cast<uint8_t>(input.element_size()),
                   .float32_matmul = input.scalar_type() == at::kFloat,
@@ -51,9 +77,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   }
   KernelScope scope("convolution_backward_overrideable", device);
   const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
-  auto [grad_input, grad_weight, grad_bias] =
-      at::convolution_backward(alias(grad_output), alias(input), alias(weight), at::OptionalIntArrayRef({bias_size}),
-                               stride, padding, dilation, transposed, output_padding, groups, output_mask);
+  auto [grad_input, grad_weight, grad_bias] = at::convolution_backward(
+      operand(grad_output), operand(input), operand(weight), at::OptionalIntArrayRef({bias_size}), stride, padding,
+      dilation, transposed, output_padding, groups, output_mask);
+  for (at::Tensor* result : {&grad_input, &grad_weight, &grad_bias}) {
+    if (result->defined()) *result = result->to(input.scalar_type());
+  }
   const uint64_t one = macs(input, weight, grad_output.numel(), transposed);
   scope.work() = {.kind = device::Kind::kTensor,
                   .element_bytes = static_cast<uint8_t>(input.element_size()),
