@@ -29,6 +29,7 @@ from conformance.compare import (
     same_distribution,
 )
 from conformance.moving import Sample, map_structure, tensors_of
+from conformance.reference import host_reference
 
 Call = Callable[[Sample], Any]
 Phase = Callable[[str], None]  # told what is about to run, so that a crash can be attributed
@@ -175,7 +176,8 @@ class OpEngine:
     def out(self, verdict: Verdict) -> None:
         for sample in self.samples()[: max(1, self.budget // 3)]:
             torch.manual_seed(SEED)
-            expected = attempt(lambda sample=sample: self.call_function(self.on("cpu", sample))).value
+            with host_reference(self.name, self.dtype):
+                expected = attempt(lambda sample=sample: self.call_function(self.on("cpu", sample))).value
             pieces = [expected] if isinstance(expected, torch.Tensor) else expected
             if (
                 not isinstance(pieces, (tuple, list))
@@ -334,7 +336,8 @@ class OpEngine:
         cpu_sample, device_sample = self.on("cpu", sample), self.on(self.device, sample)
         self.phase(f"cpu|{described}")
         torch.manual_seed(SEED)
-        expected = attempt(lambda: call(cpu_sample))
+        with host_reference(self.name, self.dtype):
+            expected = attempt(lambda: call(cpu_sample))
         self.phase(f"device|{described}")
         torch.manual_seed(SEED)
         self.counter.reset()
