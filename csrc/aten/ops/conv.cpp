@@ -6,6 +6,9 @@
 #include <cpuid.h>
 #endif
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "aten/boundary.h"
 #include "aten/kernel.h"
 
@@ -36,11 +39,21 @@ bool wrong_on_host(at::ScalarType type) {
 #endif
 }
 
-// A host view of an operand of a convolution, in the type in which it is computed.
-at::Tensor operand(const at::Tensor& t) {
-  if (!t.defined()) return t;
-  return wrong_on_host(t.scalar_type()) ? alias(t).to(at::kFloat) : alias(t);
-}
+// How the host sees the operands of one convolution: as they are, or in float32 where its own kernels are wrong. Types
+// that differ stay as they are, for PyTorch's own error.
+class Operands {
+ public:
+  Operands(std::initializer_list<const at::Tensor*> all)
+      : wide_(std::all_of(all.begin(), all.end(),
+                          [](const at::Tensor* t) { return !t->defined() || wrong_on_host(t->scalar_type()); })) {}
+  at::Tensor operator()(const at::Tensor& t) const {
+    if (!t.defined()) return t;
+    return wide_ ? alias(t).to(at::kFloat) : alias(t);
+  }
+
+ private:
+  const bool wide_;
+};
 
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
@@ -50,6 +63,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   CoreGuard guard(device.index());
   if (lacks_hardware(input.scalar_type())) note_dtype("convolution_overrideable", input.scalar_type(), input.nbytes());
   KernelScope scope("convolution_overrideable", device);
+  const Operands operand{&input, &weight, &b};
   at::Tensor out =
       at::convolution(operand(input), operand(weight), b.defined() ? std::make_optional(operand(b)) : std::nullopt,
                       stride, padding, dilation, transposed, output_padding, groups)
@@ -77,6 +91,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   }
   KernelScope scope("convolution_backward_overrideable", device);
   const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
+  const Operands operand{&grad_output, &input, &weight};
   auto [grad_input, grad_weight, grad_bias] = at::convolution_backward(
       operand(grad_output), operand(input), operand(weight), at::OptionalIntArrayRef({bias_size}), stride, padding,
       dilation, transposed, output_padding, groups, output_mask);
