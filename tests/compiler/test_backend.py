@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,14 +17,6 @@ from torch.utils.checkpoint import checkpoint
 import torch_neuronx
 
 DEVICE = "neuron"
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch_neuronx.reset_dynamo_metrics()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,14 +17,6 @@ DEVICE = "neuron"
 # float32: a few roundings of another order. 16 bits: what goes from one graph to the other is rounded, and sums of
 # columns add that up.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch_neuronx.reset_dynamo_metrics()
-    yield
-    torch._dynamo.reset()
 
 
 def flat(x: Any) -> list[Tensor]:
@@ -71,6 +63,11 @@ def chain(x: Tensor, y: Tensor) -> Tensor:
 def test_a_chain_is_one_program(shape: tuple[int, ...]) -> None:
     (row,) = check(chain, shape, shape)
     assert (row.nodes, row.vector_programs) == (1, 1)
+
+
+def test_single_elements_are_left_to_the_operators() -> None:
+    (row,) = check(chain, (1,), (1,))
+    assert row.vector_programs == 0
 
 
 @pytest.mark.parametrize("second", [(77,), (33, 1), (1,), (1, 77)])

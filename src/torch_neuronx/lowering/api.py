@@ -203,7 +203,7 @@ def _from_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         for place, tensor in zip(where, tensors[len(held) :], strict=True):
             given[place] = tensor
         call_args, call_kwargs = pytree.tree_unflatten(given, spec)
-        with state.replaced(held, tensors[: len(held)]):
+        with state.replaced(held, tensors[: len(held)]), state.compiling(owners):
             made = function(*call_args, **call_kwargs)
         flat, outputs["spec"] = pytree.tree_flatten(made)
         outputs["flat"] = flat
@@ -212,8 +212,7 @@ def _from_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     run.__name__ = getattr(function, "__name__", type(function).__name__)
     inputs = [leaves[i] for i in where]
     tensors = [h.tensor for h in held] + inputs
-    with state.tracing(held):
-        graph = trace.trace(run, tensors)
+    graph = trace.trace(run, tensors)
     arguments = [argument(h.name, h.kind, h.tensor) for h in held]
     arguments += [argument(n, "input", t) for n, t in zip(names, inputs, strict=True)]
     return _Plan(graph, arguments, list(tensors), _with_mutations(graph, arguments), _restorer(outputs))

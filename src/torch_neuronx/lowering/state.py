@@ -21,6 +21,7 @@ class Held:
     kind: ArgumentKind
     tensor: torch.Tensor
     slots: list[tuple[Any, Any]]  # (container, key): a module's _parameters or _buffers, a list, a dict
+    keys: list[dict[Any, Any]] = dataclasses.field(default_factory=list)  # an optimizer's `state`, keyed by this tensor
 
 
 def collect(owners: Sequence[Any]) -> list[Held]:
@@ -56,59 +57,60 @@ def _collect_optimizer(optimizer: torch.optim.Optimizer, found: dict[int, Held])
             f"{type(optimizer).__name__} has no state yet, so its tensors cannot become arguments of the module. Call "
             "its step() once (with gradients) before lowering, or load a state_dict."
         )
-    for parameter, entries in optimizer.state.items():
-        held = found.get(id(parameter))
-        base = held.name if held else f"parameter{len(found)}"
-        for key, tensor in entries.items():
-            if isinstance(tensor, torch.Tensor):
-                own = found.setdefault(id(tensor), Held(f"{base}.{key}", "state", tensor, []))
-                own.slots.append((entries, key))
     for group in optimizer.param_groups:
         for place, parameter in enumerate(group["params"]):
-            held = found.get(id(parameter))
-            if held is None:
-                held = found.setdefault(id(parameter), Held(f"parameter{len(found)}", "parameter", parameter, []))
+            held = found.setdefault(id(parameter), Held(f"parameter{len(found)}", "parameter", parameter, []))
             held.slots.append((group["params"], place))
-
-
-def _optimizers(held: Sequence[Held]) -> bool:
-    return any(h.kind == "state" for h in held)
+    for parameter, entries in optimizer.state.items():
+        held = found[id(parameter)]
+        held.keys.append(optimizer.state)
+        for key, tensor in entries.items():
+            if isinstance(tensor, torch.Tensor):
+                own = found.setdefault(id(tensor), Held(f"{held.name}.{key}", "state", tensor, []))
+                own.slots.append((entries, key))
 
 
 @contextlib.contextmanager
 def replaced(held: Sequence[Held], tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Puts traced tensors into the places of the held ones, optimizer state that is keyed by parameter included."""
-    keyed = _states_by_parameter(held)
-    for h, tensor in zip(held, tensors, strict=True):
-        tensor.requires_grad_(h.tensor.requires_grad)
-        for container, key in h.slots:
-            container[key] = tensor
-    new_keys: list[tuple[dict[Any, Any], Any, Any]] = []
-    by_id = {id(h.tensor): t for h, t in zip(held, tensors, strict=True)}
-    for table, parameter in keyed:
-        substitute = by_id.get(id(parameter), parameter)
-        table[substitute] = table.pop(parameter)
-        new_keys.append((table, parameter, substitute))
+    substitutes = {h.tensor: tensor for h, tensor in zip(held, tensors, strict=True)}
+    tables = {id(table): table for h in held for table in h.keys}.values()
+    before = [(table, dict(table)) for table in tables]
     try:
+        for table, entries in before:
+            table.clear()
+            table.update({substitutes.get(key, key): value for key, value in entries.items()})
+        for h in held:
+            for container, key in h.slots:
+                container[key] = substitutes[h.tensor]
         yield
     finally:
-        for table, parameter, substitute in new_keys:
-            table[parameter] = table.pop(substitute)
+        for table, entries in before:
+            table.clear()
+            table.update(entries)
         for h in held:
             for container, key in h.slots:
                 container[key] = h.tensor
 
 
-_KEYED: list[tuple[dict[Any, Any], Any]] = []
-
-
-def _states_by_parameter(held: Sequence[Held]) -> list[tuple[dict[Any, Any], Any]]:
-    return list(_KEYED)
+# How optimizers run while a step is traced: counts stay tensors, as under torch.compile, and updates are operators that
+# have a lowering; the other ways compute the same.
+_OPTIONS = {"capturable": True, "foreach": False, "fused": False}
 
 
 @contextlib.contextmanager
-def tracing(held: Sequence[Held]) -> Iterator[None]:
-    yield
+def compiling(owners: Sequence[Any]) -> Iterator[None]:
+    """Puts the optimizers among `owners` into _OPTIONS; what they were set to returns afterwards."""
+    groups = [group for owner in owners if isinstance(owner, torch.optim.Optimizer) for group in owner.param_groups]
+    before = [{name: group[name] for name in _OPTIONS if name in group} for group in groups]
+    try:
+        for group, options in zip(groups, before, strict=True):
+            group.update({name: _OPTIONS[name] for name in options})
+        with torch.compiler._compile_session_context():
+            yield
+    finally:
+        for group, options in zip(groups, before, strict=True):
+            group.update(options)
 
 
 def current(held: Sequence[Held], which: Sequence[int]) -> list[torch.Tensor]:

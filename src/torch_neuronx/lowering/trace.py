@@ -23,17 +23,23 @@ def trace(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> torc
     Every tensor is a placeholder, everything else a constant of the graph. The tensors' values are not used.
     """
     table = registry.decompositions()
-    tensors = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+
+    def traced(f: Any, inputs: Sequence[torch.Tensor], table: Any = None) -> torch.fx.GraphModule:
+        return make_fx(
+            f, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True, record_stack_traces=True
+        )(*inputs)
+
+    plain = [t.detach() for t in tensors]
     graph: Any = function
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if any(t.requires_grad for t in tensors):
+                # functionalize() hands over tensors without requires_grad: a backward has to become operators first.
+                # Not decomposed yet: the decompositions are of functional operators.
+                graph = traced(graph, [t.detach().requires_grad_(t.requires_grad) for t in tensors])
             for _ in range(_MAX_PASSES):
-                functional = torch.func.functionalize(graph, remove="mutations")
-                graph = make_fx(
-                    functional, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True,
-                    record_stack_traces=True,
-                )(*tensors)  # fmt: skip
+                graph = traced(torch.func.functionalize(graph, remove="mutations"), plain, table)
                 if not any(_mutates(n) for n in graph.graph.nodes):
                     break
     except LoweringError:
@@ -42,6 +48,9 @@ def trace(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> torc
         raise data_dependent(error) from error
     except Exception as error:
         raise TraceError(describe(error, getattr(function, "__name__", "the function"))) from error
+    for node in reversed(graph.graph.nodes):
+        if getattr(node.target, "namespace", None) == "profiler":  # marks around Optimizer.step: they compute nothing
+            graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
     return graph
 

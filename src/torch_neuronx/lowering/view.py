@@ -129,7 +129,7 @@ def as_strided(cx: Any, x: Value, size: Sequence[int], stride: Sequence[int], of
     """A gather of the elements by their place in memory."""
     fake = cx.fakes[0]
     flat = cx.reshape(cx.transpose(x, memory_order(cx, fake)), (x.numel,))
-    places = torch.tensor(strided_places(size, stride, offset or 0), dtype=torch.int32).reshape(*size)
+    places = torch.tensor(strided_places(size, stride, offset or 0), dtype=torch.int32).reshape(tuple(size))
     return take_flat(cx, flat, cx.dense(places))
 
 
