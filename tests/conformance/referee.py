@@ -2,7 +2,7 @@
 with PyTorch on the CPU under the same tolerances as the device.
 
 python tests/conformance/referee.py                            all pairs, writes docs/lowering-coverage.md
-python tests/conformance/referee.py --size quick               what CI runs: a spread of the pairs, one sample each
+python tests/conformance/referee.py --size quick               a spread of the pairs, one sample each: a minute
 python tests/conformance/referee.py --show --only '^add$' --dtypes float32     one operator, verdicts on the screen
 
 A verdict is one of compare.STATES, with these meanings here: native: lowered, and equal. fallback: cannot be lowered,
